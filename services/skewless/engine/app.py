@@ -171,7 +171,9 @@ class App(faust.App):
             deliver=self.receive,
             stopped=self.stopped_thread.set_result,
             restore=runtime.restore,
-            membership=GroupMembership(client_options, runtime.group, runtime.group_instance_id),
+            membership=GroupMembership(
+                client_options, runtime.group, runtime.group_instance_id, runtime.inputs[0].topic
+            ),
             read_topic_ids=partial(read_topic_ids, client_options),
             prior_output=runtime.prior_output,
             pause_after_s=runtime.pause_after_s,

@@ -75,7 +75,7 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         deliver=lambda _batch: None,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
-        membership=GroupMembership({}, "g", "i"),
+        membership=GroupMembership({}, "g", "i", "t"),
         read_topic_ids=lambda _topics: {},
     )
     executor.send = producer.send

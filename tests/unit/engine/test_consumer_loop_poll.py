@@ -48,7 +48,7 @@ def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
         deliver=deliver,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
-        membership=GroupMembership({}, "g", "i"),
+        membership=GroupMembership({}, "g", "i", "t"),
         read_topic_ids=lambda _topics: {},
     )
     adopt(thread, Failing())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, GroupMetadata
 
 from skewless.errors import UnavailableError
 from skewless.kafka.reachability import QUIET
@@ -17,11 +18,15 @@ UUID_CHARACTERS = 36
 
 
 class GroupMembership:
-    """The registration of one static member of a consumer group at the group coordinator."""
+    """The registration of one static member of a consumer group at the group coordinator.
 
-    def __init__(self, client_options: Mapping[str, Any], group: str, group_instance_id: str) -> None:
+    `topic` is an input of the group.
+    """
+
+    def __init__(self, client_options: Mapping[str, Any], group: str, group_instance_id: str, topic: str) -> None:
         self._options = {**QUIET, **client_options}
         self._group = group
+        self._topic = topic
         self._group_instance_id = group_instance_id
 
     def member_id(self) -> str | None:
@@ -29,6 +34,16 @@ class GroupMembership:
 
         Raises UnavailableError if the coordinator does not answer within `REQUEST_TIMEOUT_S`.
         """
+        groups = self._groups()
+        if not groups:
+            # A broker that has just started lists no group, without an error, until it has loaded the groups.
+            self._require_coordinator()
+            groups = self._groups()
+        members = [member.id for group in groups for member in group.members]
+        return next((member for member in members if self._is_of_instance(member)), None)
+
+    def _groups(self) -> list[GroupMetadata]:
+        """Return the description of the group, or nothing if no broker lists the group."""
         # An admin client of its own: a request through the consumer is not allowed inside the consumer's callbacks.
         admin = AdminClient(self._options)
         try:
@@ -36,11 +51,18 @@ class GroupMembership:
                 # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka
                 # 2.16, "Assertion `eonce->refcnt > 0' failed").
                 warnings.simplefilter("ignore", DeprecationWarning)
-                groups = admin.list_groups(group=self._group, timeout=REQUEST_TIMEOUT_S)
+                return admin.list_groups(group=self._group, timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise UnavailableError(f"describing group {self._group}: {error.args[0].str()}") from error
-        members = [member.id for group in groups for member in group.members]
-        return next((member for member in members if self._is_of_instance(member)), None)
+
+    def _require_coordinator(self) -> None:
+        """Raise UnavailableError if the coordinator of the group does not answer, or has not loaded the group."""
+        consumer = Consumer({**self._options, "group.id": self._group, "enable.auto.commit": False})
+        with contextlib.closing(consumer):
+            try:
+                consumer.committed([TopicPartition(self._topic, 0)], timeout=REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                raise UnavailableError(f"coordinator of group {self._group}: {error.args[0].str()}") from error
 
     def _is_of_instance(self, member_id: str) -> bool:
         """Return whether the coordinator created this member id for our instance: `<instance id>-<UUID>` (KIP-345)."""

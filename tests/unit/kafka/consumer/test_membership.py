@@ -1,0 +1,30 @@
+"""GroupMembership: what the broker says, and what it does not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from skewless.errors import UnavailableError
+from skewless.kafka.consumer import membership
+from skewless.kafka.consumer.membership import GroupMembership
+from skewless.lab.local.kafka_process import free_ports
+
+
+class StartingBroker:
+    """Admin client of a broker that answers, and has not loaded its groups."""
+
+    def __init__(self, _options: object) -> None:
+        pass
+
+    def list_groups(self, **_request: Any) -> list[Any]:
+        return []
+
+
+def test_membership_of_a_group_that_is_not_loaded_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "AdminClient", StartingBroker)
+    monkeypatch.setattr(membership, "REQUEST_TIMEOUT_S", 0.2)
+    absent = GroupMembership({"bootstrap.servers": f"127.0.0.1:{free_ports().client}"}, "g", "g-0", "t")
+    with pytest.raises(UnavailableError, match="coordinator of group g"):
+        absent.member_id()
