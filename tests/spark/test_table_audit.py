@@ -133,8 +133,10 @@ def test_audit_of_a_table_behind_its_topic_leaves_the_rest_out(
     behind = table.audit()
     assert behind.exit_code == 0, behind.output
     report = json.loads(behind.stdout)["table"]
-    results = Counter(record.partition for record in drained.read("aggregates"))
-    assert (report["compared"], report["left_out"]) == (results[1] + 1, {NOT_STORED: results[0] - 1})
+    # A commit between two tuples of a key writes a second revision: the newest record of each key counts.
+    newest = {record.key: (record.partition, record.offset) for record in drained.read("aggregates")}
+    not_stored = sum(partition == 0 and offset >= 1 for partition, offset in newest.values())
+    assert (report["compared"], report["left_out"]) == (len(newest) - not_stored, {NOT_STORED: not_stored})
 
 
 @pytest.mark.thorough
