@@ -51,7 +51,8 @@ class GroupMembership:
                 # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka
                 # 2.16, "Assertion `eonce->refcnt > 0' failed").
                 warnings.simplefilter("ignore", DeprecationWarning)
-                return admin.list_groups(group=self._group, timeout=REQUEST_TIMEOUT_S)
+                groups: list[GroupMetadata] = admin.list_groups(group=self._group, timeout=REQUEST_TIMEOUT_S)
+                return groups
         except KafkaException as error:
             raise UnavailableError(f"describing group {self._group}: {error.args[0].str()}") from error
 
