@@ -84,14 +84,17 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/kubernetes.md": {"": CLUSTER},
     "docs/how-to/own-consumers.md": {
         "skewless up": "tests/integration/test_reader_examples.py",
-        "skewless topics asyncapi": HERE,
-        "#!/bin/sh": "tests/integration/test_reader_examples.py",
     },
     "docs/how-to/plan.md": {"skewless plan": HERE, "CONNECTOR": SPARK_CLUSTER},
     "docs/how-to/produce-data-sets.md": {"": LONG},
     "docs/how-to/proxies-and-mirrors.md": {
         "export": "not run: only sets a variable",
         "SKEWLESS_CACHE": "not run: downloads all jars, as `make setup` does",
+    },
+    "docs/how-to/read-results.md": {
+        "skewless results": HERE,
+        "skewless topics asyncapi": HERE,
+        "#!/bin/sh": "tests/integration/test_reader_examples.py",
     },
     "docs/how-to/read-any-topic.md": {"skewless dead-letters list": HERE, "skewless dead-letters replay": HERE},
     "docs/how-to/secured-cluster.md": {
@@ -268,7 +271,10 @@ def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None
     pages.enter("words", pipeline_of("README.md"))
     assert pages.run("README.md", "make setup").count("finished, exit code 0") == 5
     assert "windows  all are closed" in pages.run_here("docs/how-to/watch.md", "skewless status")
-    assert "words.aggregates" in pages.run_here("docs/how-to/own-consumers.md", "skewless topics asyncapi")
+    page = "docs/how-to/read-results.md"
+    assert "words.aggregates" in pages.run_here(page, "skewless topics asyncapi")
+    assert "count" in pages.run(page, "skewless results")
+    assert Path("results.csv").read_text().count("\n") > 1
 
     pages.enter("clicks")
     topic = ["produce", "zipf", "--topic", "clicks", "--partitions", "4", "--records", "20000", "-q"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,10 +19,16 @@ from helpers.docs_blocks import ROOT, blocks
 from helpers.kafka import Pipeline, Source, Truth, read, truth, zipf_records
 from helpers.tools import kcat
 from helpers.waiting import WAIT_S
+from skewless.lab.local import jars
+from skewless.lab.local.java import find
 
 READERS = ROOT / "deploy" / "examples" / "readers"
-PAGE = ROOT / "docs" / "how-to" / "own-consumers.md"
+PAGES = [ROOT / "docs" / "how-to" / name for name in ("own-consumers.md", "read-results.md")]
 INVALID = b"no JSON"
+COMPILER = jars.Jar(
+    "org.eclipse.jdt:ecj:3.39.0", "01f5a92ac19bb2b3bf85e295a68f2c73c264369109158b566ce9b490af982948", 3_296_560
+)
+"""A compiler of Java, because a Java that only runs programs is enough for everything else."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,24 @@ def test_confluent_kafka_example_reads_the_results(ran: Ran) -> None:
     assert len(entries) == len(ran.truth.counts)
 
 
+@pytest.mark.thorough
+def test_java_example_reads_the_results(ran: Ran, tmp_path: Path) -> None:
+    java, path = str(find().path), os.pathsep.join(map(str, (tmp_path, *jars.kafka())))
+    (compiler,) = jars.ensure_all([COMPILER], "the Java compiler")
+    program = READERS / "Results.java"
+    compiled = subprocess.run(
+        [java, "-jar", compiler, "-17", "-failOnWarning", "-cp", path, "-d", tmp_path, program],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert compiled.returncode == 0, compiled.stderr
+    entries = run(java, "-cp", path, program.stem, ran.broker, ran.pipeline.name)
+    assert answers(entries) == expected_answers(ran)
+    assert len(entries) == len(ran.truth.counts)
+
+
 def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None:
     command = [sys.executable, str(READERS / "consumer.py"), ran.broker, ran.pipeline.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
@@ -133,5 +158,5 @@ def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None
 
 @pytest.mark.parametrize("file", sorted(path.name for path in READERS.iterdir() if path.is_file()))
 def test_readers_page_examples_equal_their_files(file: str) -> None:
-    shown = {block.name: block.text for block in blocks(PAGE)}
+    shown = {block.name: block.text for page in PAGES for block in blocks(page)}
     assert shown[file] == Path(READERS / file).read_text()
