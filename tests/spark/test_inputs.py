@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
+from helpers.envelopes import attributes, change, structured, with_schema
 from helpers.input_lines import FOLDER, LINES, PAGES, SALES, lines
 from helpers.kafka import Pipeline, Record, Source, read
 from helpers.waiting import WAIT_S
@@ -50,6 +51,35 @@ def pages(*, in_headers: bool) -> list[Record]:
             records.append(record(number, 0, line, page=page, at=at))
         else:
             records.append(record(number, int(at), line, page))
+    return records
+
+
+def changes() -> list[Record]:
+    """Return page views as change events, half of them with a schema; every 50th is a delete and a tombstone."""
+    records = []
+    for number, line in enumerate(lines(PAGES)):
+        at, page = line.split("\t")
+        row = json.dumps({"page": page, "at": int(at)} if number % 500 != 499 else {"at": int(at)})
+        event = change("d", before=row) if number % 50 == 7 else change("c", after=row)
+        event = with_schema(event) if number % 2 else event
+        records.append(record(number, int(at), event.decode()))
+        if number % 50 == 7:
+            records.append(replace(records[-1], value=None))
+    return records
+
+
+def events() -> list[Record]:
+    """Return page views as CloudEvents, structured and binary in turn. Every 500th has no page."""
+    records = []
+    for number, line in enumerate(lines(PAGES)):
+        at, page = line.split("\t")
+        data = {"page": page} if number % 500 != 499 else {}
+        time = datetime.fromtimestamp(int(at) / 1000, UTC).isoformat()
+        if number % 2:
+            records.append(record(number, 0, structured(time=time, data=data).decode()))
+        else:
+            headers = {name: (value or b"").decode() for name, value in attributes()} | {"ce_time": time}
+            records.append(record(number, 0, json.dumps(data), **headers))
     return records
 
 
@@ -86,6 +116,22 @@ def by_headers(found: Record) -> Outcome:
     if "page" not in found.headers:
         return "invalid"
     return Counted(found.headers["page"].decode(), int(found.headers["at"]))
+
+
+def by_change(found: Record) -> Outcome:
+    event = json.loads(found.value or b"null")
+    event = event["payload"] if event and "payload" in event else event
+    if event is None or event["op"] == "d":
+        return "filtered"
+    row = event["after"]
+    return Counted(row["page"], row["at"]) if "page" in row else "invalid"
+
+
+def by_event(found: Record) -> Outcome:
+    event = json.loads(found.value or b"")
+    data = event.get("data", event)
+    at = event["time"] if "time" in event else found.headers["ce_time"].decode()
+    return Counted(data["page"], round(datetime.fromisoformat(at).timestamp() * 1000)) if "page" in data else "invalid"
 
 
 def sale(found: Record) -> tuple[datetime, list[str]]:
@@ -147,6 +193,22 @@ CASES = {
         lambda: pages(in_headers=True),
         by_headers,
         {"splitter": {"key": {"header": "page"}, "value": {}, "time": {"header": "at"}}},
+    ),
+    "change events": Case(
+        changes,
+        by_change,
+        {"splitter": {"envelope": "debezium", "key": {"field": "page"}, "time": {"field": "at"}}},
+    ),
+    "cloud events": Case(
+        events,
+        by_event,
+        {
+            "splitter": {
+                "envelope": "cloudevents",
+                "key": {"field": "page"},
+                "time": {"header": "ce_time", "unit": "iso8601"},
+            }
+        },
     ),
     "composite key": Case(
         sales,
@@ -246,7 +308,7 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
     assert report["dead_letters"] == pipeline.count("dead-letters") == outcomes["invalid"]
     assert report["records"] == outcomes.total()
     assert len(expected) > case.results
-    assert (outcomes["filtered"] > 100) == (name == "where")
+    assert (outcomes["filtered"] > 100) == (name in {"where", "change events"})
     assert (outcomes.total() < LINES - 100) == (name == "start at a time")
 
 

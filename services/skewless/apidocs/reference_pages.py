@@ -28,6 +28,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import topic_spec
 from skewless.kafka.admin.topics import TopicSpec
 from skewless.monitoring import metrics
+from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.formats import BUILT_IN
 
 WIDTH = 100
@@ -77,6 +78,9 @@ Elements of `aggregator.aggregates`. A package can add others by entry points of
 VARIANTS = """\
 A name, such as `{default}`, which is the default, or a mapping with the name and the settings of its own, such as
 `{{name: csv, delimiter: ';'}}`. [Formats](#formats) lists the names."""
+OPTIONAL_VARIANTS = """\
+A name, or a mapping with the name and the settings of its own. The default is null: records have none. [Envelopes]\
+(#envelopes) lists the names."""
 COMMANDS_INTRO = """\
 # Commands
 
@@ -136,6 +140,9 @@ def _settings() -> Iterator[str]:
     yield from ["", "## Formats", "", FORMATS_INTRO, ""]
     formats = [(f"`{name}`", inspect.getdoc(kind) or "", kind.field_names) for name, kind in BUILT_IN.items()]
     yield from table(["name", "description", "fields"], formats)
+    envelopes = [(f"`{name}`", inspect.getdoc(kind) or "") for name, kind in ENVELOPES.items()]
+    yield from ["", "## Envelopes", "", "Values of `splitter.envelope`.", ""]
+    yield from table(["name", "description"], envelopes)
     yield from ["", "## Groupings", "", "Values of `router.grouping`."]
     module_docs = {name: inspect.getdoc(importlib.import_module(kind.__module__)) for name, kind in GROUPINGS.items()}
     module_docs[LOCAL] = f"Short for the grouping `{KeyGrouping.name}` with `splitter.local.mode: buffer`."
@@ -179,7 +186,8 @@ def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
 
 def _variants(path: str, models: Iterable[type[BaseModel]], field: FieldInfo) -> Iterator[str]:
     """Yield the lines of a group whose settings depend on its `name`."""
-    yield from ["", f"## `{path}`", "", VARIANTS.format(default=field.default.name)]
+    intro = OPTIONAL_VARIANTS if field.default is None else VARIANTS.format(default=field.default.name)
+    yield from ["", f"## `{path}`", "", intro]
     rows = [
         (f"`{path}.{name}`", f"`{variant.default}`", _value_of(inner), _default(inner), inner.description or "")
         for model in models

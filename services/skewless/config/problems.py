@@ -128,8 +128,8 @@ def _by_setting(group: Location, problem: ErrorDetails) -> dict[Location, str]:
 
 
 def without_tags(location: Location) -> Location:
-    """Remove the tag that pydantic adds to the path of settings of several kinds: record formats, source topics."""
-    is_tagged = location[:2] in {("splitter", "format"), ("source", "topics")}
+    """Remove the tag that pydantic adds to the path of settings of several kinds: formats, envelopes, source topics."""
+    is_tagged = location[:2] in {("splitter", "format"), ("splitter", "envelope"), ("source", "topics")}
     return location[:2] + location[3:] if is_tagged else location
 
 

@@ -60,7 +60,9 @@ def _parsing_digests(parsing: ParsingSettings) -> str:
         "splitter.time": _changed(parsing.time, "earliest", "latest"),
         "splitter.where": [_changed(condition) for condition in parsing.where],
     }
-    return "".join(_short_digest(described[path]) for path in PARSING)
+    if parsing.envelope is not None:  # the last one: pipelines without an envelope have no digest of it
+        described["splitter.envelope"] = [parsing.envelope.name, _changed(parsing.envelope)]
+    return "".join(_short_digest(described[path]) for path in PARSING if path in described)
 
 
 def _changed(settings: SettingsModel, *ignored: str) -> dict[str, Any]:

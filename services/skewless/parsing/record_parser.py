@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from skewless.parsing.conditions import Condition
 from skewless.parsing.converters import Problems, dates_with_times, times
+from skewless.parsing.envelopes import Envelope
 from skewless.parsing.field_settings import TIME_OF_DAY, Encoding, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats import find_format
@@ -29,8 +30,10 @@ class RecordParser:
     def __init__(self, settings: ParsingSettings) -> None:
         chosen = settings.format
         self._settings = settings
+        self._envelope = settings.envelope
         self._format = find_format(chosen.name)(chosen.resolved(), settings) if settings.reads_value else None
         self._conditions = {f"where.{i}": Condition(condition) for i, condition in enumerate(settings.where)}
+        self._has_rules = bool(settings.where) or bool(settings.envelope and settings.envelope.rule_fields)
         key = settings.key
         self._key = _text_source(key.from_, key.header, "key", key.encoding)
         self._parts = {
@@ -49,25 +52,41 @@ class RecordParser:
 
     def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
-        if not self._conditions:
+        return self._parse_content(records) if self._envelope is None else self._parse_opened(records, self._envelope)
+
+    def _parse_opened(self, records: SourceRecords, envelope: Envelope) -> ParsedBatch:
+        """Open the envelope of each record, and parse what is in it."""
+        opened = envelope.open(records, self._settings.limits, self._settings.headers)
+        left_out = {*opened.skipped, *opened.invalid}
+        if not left_out:
+            return self._parse_content(opened.records)
+        rows = np.array([row for row in range(len(records.values)) if row not in left_out], dtype=np.int32)
+        parsed = self._parse_content(select(opened.records, rows.tolist()))
+        skipped = np.array(opened.skipped, dtype=np.int32)
+        event_times = np.full(len(records.values), NO_TIME)
+        if self._has_kafka_time:
+            event_times[skipped] = records.timestamps[skipped]
+        filtered = np.sort(np.concatenate((skipped, rows[parsed.filtered])))
+        return _merged(parsed, rows, event_times, opened.invalid, filtered)
+
+    def _parse_content(self, records: SourceRecords) -> ParsedBatch:
+        """Parse records without an envelope, or whose envelope is open."""
+        if not self._has_rules:
             return self._parse(records)
         optional = self._lookup(records)
         meets = self._meets(records, optional)
         rows = np.array(optional.rows, dtype=np.int32)
+        if self._envelope is not None:
+            counts, problems = self._envelope.meets(optional)
+            optional.invalid.update(problems)
+            meets &= counts
         selected = rows[meets]
         if len(selected) == len(records.values):
             return self._parse(records)
         parsed = self._parse(select(records, selected.tolist()))
         event_times = self._times_of_filtered(records, optional)
-        event_times[selected] = parsed.times
-        invalid = optional.invalid | {int(selected[index]): reason for index, reason in parsed.invalid}
-        return replace(
-            parsed,
-            records=selected[parsed.records],
-            times=event_times,
-            invalid=sorted(invalid.items()),
-            filtered=rows[~meets],
-        )
+        filtered = np.setdiff1d(rows[~meets], list(optional.invalid))
+        return _merged(parsed, selected, event_times, optional.invalid, filtered)
 
     def _parse(self, records: SourceRecords) -> ParsedBatch:
         if self._format is not None:
@@ -100,12 +119,16 @@ class RecordParser:
             meets &= np.array(self._conditions[path].meets(column or ()), dtype=np.bool_)
         return meets
 
+    @property
+    def _has_kafka_time(self) -> bool:
+        return self._settings.time.header is None and self._settings.time.field is None
+
     def _times_of_filtered(self, records: SourceRecords, optional: OptionalFields) -> NDArray[np.int64]:
         """Return the event time of each record whose time can be read, NO_TIME for the others."""
         result = np.full(len(records.values), NO_TIME)
         rows = np.array(optional.rows, dtype=np.int32)
         time = self._settings.time
-        if time.header is None and time.field is None:
+        if self._has_kafka_time:
             result[rows] = records.timestamps[rows]
             return result
         column = optional.columns.get("time")
@@ -119,6 +142,24 @@ class RecordParser:
         converted[list(problems)] = NO_TIME
         result[rows] = converted
         return result
+
+
+def _merged(
+    parsed: ParsedBatch,
+    rows: NDArray[np.int32],
+    event_times: NDArray[np.int64],
+    invalid: Problems,
+    filtered: NDArray[np.int32],
+) -> ParsedBatch:
+    """Return the result of a batch of which only some rows were parsed.
+
+    `event_times`, `invalid` and `filtered` are those of the other rows.
+    """
+    event_times[rows] = parsed.times
+    reasons = invalid | {int(rows[index]): reason for index, reason in parsed.invalid}
+    return replace(
+        parsed, records=rows[parsed.records], times=event_times, invalid=sorted(reasons.items()), filtered=filtered
+    )
 
 
 def _text_source(from_: str | None, header: str | None, purpose: str, encoding: Encoding = "utf8") -> _Texts | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import ConfigurationError
+from skewless.parsing.envelopes import EnvelopeChoice
 from skewless.parsing.field_settings import (
     LARGEST_CONSTANT,
     ConditionSettings,
@@ -68,6 +69,7 @@ class ParsingSettings(SettingsModel):
     """Settings of the conversion of source records to tuples."""
 
     format: FormatChoice = JsonSettings()
+    envelope: EnvelopeChoice | None = None
     key: KeySettings = KeySettings()
     value: ValueSettings = ValueSettings()
     values: dict[ValueName, ValueSettings] | None = Field(
@@ -139,16 +141,24 @@ class ParsingSettings(SettingsModel):
         parts = {f"key.fields.{i}": part.field for i, part in enumerate(self.key.fields)}
         values = {path: reference for path, (_, reference) in value_fields(self).items()}
         references = {"key": self.key.field, **parts, **values, **self.time.fields}
-        return {path: reference for path, reference in references.items() if reference is not None}
+        return self._located(references)
 
     @property
     def optional(self) -> dict[str, FieldRef]:
-        """Fields that conditions need, by the path of their group of settings."""
-        if not self.where:
+        """Fields that conditions and the envelope need, by the path of their group of settings."""
+        rules = {} if self.envelope is None else self.envelope.rule_fields
+        if not self.where and not rules:
             return {}
         references = {f"where.{i}": condition.field for i, condition in enumerate(self.where)}
         # The event time of a record that does not meet the conditions still advances the watermark.
-        return {path: reference for path, reference in references.items() if reference is not None} | self.time.fields
+        return {**rules, **self._located(references | self.time.fields)}
+
+    def locate(self, reference: FieldRef) -> FieldRef:
+        """Return where the format finds a field that a setting names."""
+        return reference if self.envelope is None else self.envelope.locate(reference)
+
+    def _located(self, references: Mapping[str, FieldRef | None]) -> dict[str, FieldRef]:
+        return {path: self.locate(reference) for path, reference in references.items() if reference is not None}
 
     @property
     def reads_record_key(self) -> bool:
@@ -164,11 +174,19 @@ class ParsingSettings(SettingsModel):
         names = (self.key.header, *parts, *values, self.time.header, *conditions)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 
+    @property
+    def reads_headers(self) -> bool:
+        """Whether headers of records are read."""
+        return bool(self.headers) or (self.envelope is not None and self.envelope.in_headers)
+
     def _format_problems(self) -> list[str]:
         if not self.reads_value:
             return []
         try:
-            return list(find_format(self.format.name).validate(self.format.resolved(), self))
+            found = find_format(self.format.name)
+            if self.envelope is not None and self.envelope.needs_paths and not found.has_paths:
+                return [f"envelope: {self.envelope.name} needs a format with nested fields, not {self.format.name}"]
+            return list(found.validate(self.format.resolved(), self))
         except ConfigurationError as error:
             return [f"format: {error}"]
 

@@ -69,6 +69,36 @@ def select(records: SourceRecords, rows: Sequence[int]) -> SourceRecords:
     return _Selection(records, rows)
 
 
+def with_values(
+    records: SourceRecords, values: Sequence[bytes | None], headers: Sequence[Headers] | None = None
+) -> SourceRecords:
+    """Return records with other values, and with other headers unless these are None."""
+    return _Replaced(records, values, headers)
+
+
+class _Replaced:
+    """Records with the keys and timestamps of others. Implements `SourceRecords`."""
+
+    def __init__(
+        self, records: SourceRecords, values: Sequence[bytes | None], headers: Sequence[Headers] | None
+    ) -> None:
+        self._records = records
+        self._headers = headers
+        self.partition, self.values = records.partition, values
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        return self._records.keys
+
+    @property
+    def headers(self) -> Sequence[Headers]:
+        return self._records.headers if self._headers is None else self._headers
+
+    @property
+    def timestamps(self) -> NDArray[np.int64]:
+        return self._records.timestamps
+
+
 class _Selection:
     """Some records of others. Implements `SourceRecords`."""
 

@@ -11,6 +11,7 @@ from skewless.parsing.field_settings import FieldRef
 from skewless.parsing.formats import find_format
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
+from skewless.wire.record import Headers
 
 KEYS = 10
 
@@ -36,10 +37,11 @@ def make(settings: ParsingSettings, record_keys: Sequence[str], time_ms: int) ->
     )
 
 
-def _headers(settings: ParsingSettings, key: str, time: int | str) -> list[tuple[str, bytes]]:
+def _headers(settings: ParsingSettings, key: str, time: int | str) -> Headers:
     parts = [(part.header, time if part.truncate else key) for part in settings.key.fields]
     named = [(settings.key.header, key), *parts, (settings.value.header, 1), (settings.time.header, time)]
-    return [(name, str(value).encode()) for name, value in named if name is not None]
+    own = () if settings.envelope is None else settings.envelope.sample_headers()
+    return [*own, *((name, str(value).encode()) for name, value in named if name is not None)]
 
 
 def _time_in_unit(settings: ParsingSettings, time_ms: int) -> tuple[int | str, int]:
@@ -64,5 +66,6 @@ def _record(settings: ParsingSettings, key: str, time: int | str) -> bytes:
         date, _, time_of_day = str(time).partition("T")
         times = [(settings.time.field, date), (settings.time.of_day, time_of_day)]
     fields = [(settings.key.field, key), *parts, (settings.value.field, 1), *times]
-    present = [(field, value) for field, value in fields if field is not None]
+    own = () if settings.envelope is None else settings.envelope.sample_fields()
+    present = [*((settings.locate(field), value) for field, value in fields if field is not None), *own]
     return find_format(settings.format.name).sample(settings.format.resolved(), key, present)

@@ -52,7 +52,7 @@ def read(
 
     `source_ranges` is what to read by source topic and partition, `offset_ranges` by topic of the topology.
     """
-    records = kafka_options.read(spark, settings.kafka, source_ranges, headers=bool(settings.splitter.headers))
+    records = kafka_options.read(spark, settings.kafka, source_ranges, headers=settings.splitter.reads_headers)
     aggregates, dead_letters = (
         kafka_options.read(spark, settings.kafka, {settings.topic(topic): offset_ranges[topic]}, headers=headers)
         for topic, headers in (("aggregates", False), ("dead-letters", True))

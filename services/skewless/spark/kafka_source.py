@@ -9,6 +9,7 @@ that order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import filterfalse
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,7 +35,7 @@ def of_topic(records: DataFrame, splitter: ParsingSettings, *, several: bool = F
         F.unix_millis("timestamp").alias("timestamp"),
         "value",
         *(["key"] if splitter.reads_record_key else []),
-        *(["headers"] if splitter.headers else []),
+        *(["headers"] if splitter.reads_headers else []),
         *(["partition"] if several else []),
     )
 
@@ -83,7 +84,8 @@ def _unknown_in_files(splitter: ParsingSettings) -> Iterator[str]:
     for source, name in (("record_key", "record keys"), ("partition", "partitions of a topic")):
         if source in sources:
             yield f"splitter.key: {lines} {name}, so name the field of the key"
-    for header in splitter.headers:
+    in_value = (lambda _: False) if splitter.envelope is None else splitter.envelope.provides
+    for header in filterfalse(in_value, splitter.headers):
         yield f"splitter: {lines} headers, and the pipeline reads the header {header}"
     if splitter.time.field is None and splitter.time.header is None:
         yield f"splitter.time.field: missing; {lines} Kafka timestamp, so name the field of the event time"

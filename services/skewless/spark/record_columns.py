@@ -14,11 +14,11 @@ def record_columns(batch: pa.RecordBatch, source_partition: int | str) -> Record
     """
     names = batch.schema.names
     keys = batch["key"].to_pylist() if "key" in names else ()
-    headers = [_headers(entries) for entries in batch["headers"].to_pylist()] if "headers" in names else ()
+    headers = map(_headers, batch["headers"].to_pylist() if "headers" in names else [None] * len(batch))
     partition = source_partition if isinstance(source_partition, int) else 0
     if "partition" in names:
         partition = batch["partition"][0].as_py()
-    return RecordColumns(batch["value"].to_pylist(), batch["timestamp"].to_numpy(), keys, headers, partition)
+    return RecordColumns(batch["value"].to_pylist(), batch["timestamp"].to_numpy(), keys, list(headers), partition)
 
 
 def _headers(entries: list[dict[str, bytes | str | None]] | None) -> list[tuple[str, bytes | None]]:

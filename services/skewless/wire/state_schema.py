@@ -17,7 +17,14 @@ COLUMN_CHARACTERS = 48
 """Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
 
 
-PARSING = ("splitter.format", "splitter.key", "splitter.value", "splitter.time", "splitter.where")
+PARSING = (
+    "splitter.format",
+    "splitter.key",
+    "splitter.value",
+    "splitter.time",
+    "splitter.where",
+    "splitter.envelope",
+)
 """Settings by which the splitter reads records. Results of a window must not mix two versions of them."""
 PARSING_CHARACTERS = 4
 

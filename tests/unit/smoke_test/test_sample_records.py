@@ -10,6 +10,7 @@ import pytest
 from helpers.formats import SIMPLEST
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.errors import ConfigurationError
+from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.formats.base import Format
 from skewless.parsing.formats.text import Text
 from skewless.parsing.record_parser import RecordParser
@@ -30,6 +31,12 @@ SPLITTERS: list[dict[str, Any]] = [
     {"key": {"from": "record_key"}},
     {"key": {"from": "record_key"}, "value": {"header": "n"}, "time": {"header": "at", "unit": "iso8601"}},
     {"format": "json", "key": {"header": "who"}, "value": {"field": "n"}},
+    *(
+        {"envelope": name, "key": {"field": "k"}, "value": {"field": "n"}, "time": {"field": "at"}}
+        for name in ENVELOPES
+    ),
+    {"envelope": {"name": "debezium", "row": "before"}, "key": {"field": "k"}, "time": {"field": "debezium.ts_ms"}},
+    {"envelope": "cloudevents", "key": {"field": "k"}, "time": {"header": "ce_time", "unit": "iso8601"}},
 ]
 
 

@@ -191,6 +191,7 @@ READING: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time
         ({"value": {"field": "v", "times": "n"}}, ["splitter.value"]),
         ({"time": {"field": "t", "unit": "s"}}, ["splitter.time"]),
         ({"where": [{"field": "k", "is": "a"}]}, ["splitter.where"]),
+        ({"envelope": "debezium"}, ["splitter.envelope"]),
         ({"format": {"name": "csv", "columns": ["k", "v", "t"]}}, ["splitter.format"]),
         ({"key": {"header": "k"}, "time": {"header": "t"}}, ["splitter.key", "splitter.time"]),
         ({"format": "json", "limits": {"record_bytes": 9}, "local": {"mode": "buffer"}}, []),

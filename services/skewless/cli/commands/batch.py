@@ -184,7 +184,7 @@ def _records(
 
     if inputs:
         return kafka_source.of_files(spark, inputs, settings)
-    records = kafka_options.read(spark, settings.kafka, ranges, headers=bool(settings.splitter.headers))
+    records = kafka_options.read(spark, settings.kafka, ranges, headers=settings.splitter.reads_headers)
     return kafka_source.of_source(records, settings)
 
 
@@ -201,7 +201,7 @@ def _target(
 def _text(report: dict[str, Any]) -> str:
     lines = [
         f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late",
-        *([f"  {report['filtered']:,} filtered by splitter.where"] if report["filtered"] else []),
+        *([f"  {report['filtered']:,} filtered by splitter.where or splitter.envelope"] if report["filtered"] else []),
         *(f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()),
         f"{report['results']:,} results in {report['written_to']}",
     ]

@@ -145,7 +145,7 @@ def planned(
         from skewless.spark.plan_job import plan as run_plan
 
         ranges = {settings.topic("source"): read_plan.offset_ranges}
-        records = kafka_options.read(session, settings.kafka, ranges, headers=bool(read_plan.splitter.headers))
+        records = kafka_options.read(session, settings.kafka, ranges, headers=read_plan.splitter.reads_headers)
         planning = run_plan(records, read_plan, simulation, demand)
     return _document(settings.topic("source"), read_plan, planning)
 

@@ -10,10 +10,11 @@ from datetime import datetime, time
 from typing import Any
 
 from skewless.parsing.converters import Unit
+from skewless.parsing.envelopes import Envelope
 from skewless.parsing.field_settings import Encoding, FieldRef
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import DetectedFormat, SampledField
-from skewless.parsing.source_records import INTEGER_BYTES
+from skewless.parsing.source_records import INTEGER_BYTES, SourceRecords, last_header
 
 MIN_SHARE = 0.95
 """Share of the records that have to have a time."""
@@ -30,11 +31,12 @@ _FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """A field with the event time, or two of which the second one has the time of day."""
+    """A field or header with the event time, or two fields of which the second one has the time of day."""
 
     reference: FieldRef
     unit: Unit
     of_day: FieldRef | None = None
+    is_header: bool = False
 
     @property
     def name(self) -> str:
@@ -45,7 +47,7 @@ class TimeField:
     def settings(self) -> dict[str, Any]:
         """Value of `splitter.time`."""
         of_day = {} if self.of_day is None else {"of_day": self.of_day}
-        return {"field": self.reference, **of_day, "unit": self.unit}
+        return {"header" if self.is_header else "field": self.reference, **of_day, "unit": self.unit}
 
 
 def time_fields(detected: DetectedFormat) -> list[TimeField]:
@@ -67,6 +69,15 @@ def time_fields(detected: DetectedFormat) -> list[TimeField]:
         elif unit is not None:
             times.append(TimeField(found.reference, unit))
     return times + dates
+
+
+def envelope_times(envelope: Envelope, detected: DetectedFormat, opened: Sequence[SourceRecords]) -> list[TimeField]:
+    """Return the field or header in which the envelope of opened records has their time, if they have it."""
+    if not envelope.in_headers:
+        return [field for field in time_fields(detected) if field.reference == envelope.event_time]
+    texts = [last_header(headers, envelope.event_time) for records in opened for headers in records.headers]
+    has_time = len(texts) - texts.count(None) >= MIN_SHARE * len(texts)
+    return [TimeField(envelope.event_time, "iso8601", is_header=True)] if has_time else []
 
 
 def groups_nothing(distinct: int, values: int, missing_share: float, unique: float = UNIQUE) -> bool:

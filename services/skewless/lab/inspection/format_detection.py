@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from skewless.parsing.envelopes import ENVELOPES, Envelope
 from skewless.parsing.formats import all_formats
 from skewless.parsing.formats.base import DetectedFormat, Format
+from skewless.wire.record import Headers
 
 MIN_SHARE = 0.9
-"""Share of the values that have to be in the wire format of a schema registry."""
+"""Share of the values that have to be in the wire format of a schema registry, or in an envelope."""
 WIRE_PREFIX_BYTES = 5
 """Bytes before the data in the wire format of a schema registry."""
 MAX_SCHEMA_IDS = 3
@@ -32,6 +34,23 @@ def detect(values: Sequence[bytes | None]) -> DetectedFormat:
     if len(kinds) == 1:
         return found
     return replace(found, kinds={kind: count / len(present) for kind, count in kinds.most_common()})
+
+
+def detect_envelope(records: Iterable[tuple[bytes | None, Headers]]) -> Envelope | None:
+    """Return the envelope that nearly all records have which have a value; None if they have none."""
+    present = [(value, headers) for value, headers in records if value]
+    for envelope in ENVELOPES.values():
+        if present and sum(envelope.recognizes(*record) for record in present) >= MIN_SHARE * len(present):
+            return envelope.model_validate({})
+    return None
+
+
+def detect_in(envelope: Envelope, values: Sequence[bytes | None]) -> DetectedFormat:
+    """Detect the format of the values of opened records, with its fields as settings name them."""
+    found = detect(values)
+    named = [(envelope.name_of(field.reference), field) for field in found.fields]
+    fields = [replace(field, reference=name) for name, field in named if name is not None]
+    return replace(found, description=f"{envelope.title}, {found.description}", fields=fields)
 
 
 def _detect(present: Sequence[bytes], formats: Mapping[str, type[Format]]) -> DetectedFormat | None:

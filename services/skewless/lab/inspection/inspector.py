@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +12,26 @@ from pydantic import ValidationError
 
 from skewless.algorithms.grouping import KeyBatch
 from skewless.errors import ConfigurationError
-from skewless.lab.inspection.field_roles import MIN_KEY_SHARE, encoding_of, groups_nothing, key_fields, time_fields
-from skewless.lab.inspection.format_detection import detect
+from skewless.lab.inspection.field_roles import (
+    MIN_KEY_SHARE,
+    encoding_of,
+    envelope_times,
+    groups_nothing,
+    key_fields,
+    time_fields,
+)
+from skewless.lab.inspection.format_detection import detect, detect_envelope, detect_in
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
 from skewless.lab.inspection.load_comparison import LoadComparison
 from skewless.lab.inspection.sizes import Sizes
 from skewless.lab.inspection.time_profile import TimeProfile
-from skewless.parsing.field_settings import FieldRef
+from skewless.parsing.field_settings import FieldRef, LimitSettings
 from skewless.parsing.formats.base import DetectedFormat, ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
+from skewless.parsing.validation import NO_TIME
+from skewless.wire.record import Headers
 
 RECORD_KEY = "record key"
 """Name of the key of the Kafka record among the candidates."""
@@ -41,6 +50,8 @@ CANDIDATE_COUNTERS = 8_192
 """The same for the other candidates."""
 SAMPLED_KEYS = 16_384
 """Keys of each candidate with which the number of distinct keys is estimated if they are more than its counters."""
+
+_Sampled = TypeVar("_Sampled")
 
 
 class _Candidate:
@@ -80,14 +91,20 @@ class Inspector:
     """Measures the records of a topic. The first batch decides the format and the candidates for key and time."""
 
     def __init__(self, first: Sequence[SourceRecords], key: str | None) -> None:
-        self.detected = detect(_sample(first))
+        self._envelope = detect_envelope(_sampled_records(first))
+        content = self._opened(first)
+        self.detected = (
+            detect(_sample(content)) if self._envelope is None else detect_in(self._envelope, _sample(content))
+        )
         self._times = {KAFKA_TIME: TimeProfile()}
         self._sizes, self._key_sizes = Sizes(), Sizes()
         self._records: Counter[int] = Counter()
         self._null_values = self._null_keys = 0
         self._spans: dict[int, tuple[int, int]] = {}
         self._time_fields = time_fields(self.detected)
-        self._candidates = self._find_candidates(first, key)
+        if self._envelope is not None:
+            self._time_fields = envelope_times(self._envelope, self.detected, content) + self._time_fields
+        self._candidates = self._find_candidates(first, content, key)
         self._time_parser = self._create_time_parser()
         self._loads = LoadComparison(SAMPLED_KEYS)
 
@@ -149,10 +166,18 @@ class Inspector:
             "loads": self._loads.to_json() if self._candidates and self._candidates[0].profile.tuples else [],
         }
 
-    def _find_candidates(self, first: Sequence[SourceRecords], key: str | None) -> list[_Candidate]:
+    def _opened(self, first: Sequence[SourceRecords]) -> Sequence[SourceRecords]:
+        if self._envelope is None:
+            return first
+        header = [self._envelope.event_time]
+        return [self._envelope.open(records, LimitSettings(), header).records for records in first]
+
+    def _find_candidates(
+        self, first: Sequence[SourceRecords], content: Sequence[SourceRecords], key: str | None
+    ) -> list[_Candidate]:
         """Return the candidates: the chosen key first, then the record key, then the most likely fields.
 
-        Candidates that group nothing come last.
+        Candidates that group nothing come last. `content` are the first records without their envelope.
         """
         record_keys = [value for records in first for value in records.keys]
         present = [value for value in record_keys if value is not None]
@@ -165,7 +190,7 @@ class Inspector:
             found[RECORD_KEY] = groups_nothing(len(set(present)), len(present), missing_share, unique=1.0)
         found |= key_fields(self.detected)
         if self.detected.settings == {"name": "text"}:
-            lines = _sample(first)
+            lines = _sample(content)
             found[LINE] = groups_nothing(len(set(lines)), len(lines), 0.0)
         names = sorted(found, key=found.__getitem__)
         if key == RECORD_KEY and not present:
@@ -193,6 +218,8 @@ class Inspector:
         settings: dict[str, Any] = {}
         if self.detected.settings is not None:
             settings["format"] = self.detected.settings
+        if self._envelope is not None:
+            settings["envelope"] = self._envelope.name
         if name == RECORD_KEY:
             settings["key"] = {"from": "record_key"} | (
                 {} if self._encoding == "utf8" else {"encoding": self._encoding}
@@ -225,15 +252,18 @@ class Inspector:
         if not self._time_fields or (self._candidates and self._candidates[0].name != RECORD_KEY):
             return None
         time = self._time_fields[0]
-        fields = {"key": {"field": time.reference}, "time": time.settings}
-        return RecordParser(ParsingSettings.model_validate({"format": self.detected.settings, **fields}))
+        read = {"format": self.detected.settings, "envelope": self._envelope and self._envelope.name}
+        # Each record has the key `partition`, so only the time can make it invalid.
+        return RecordParser(
+            ParsingSettings.model_validate({**read, "key": {"from": "partition"}, "time": time.settings})
+        )
 
     def _add_times(self, records: SourceRecords, parsed: ParsedBatch) -> None:
         if not self._time_fields:
             return
         if self._time_parser is not None:
             parsed = self._time_parser.parse(records)
-        valid = np.ones(len(records.values), dtype=np.bool_)
+        valid = parsed.times != NO_TIME
         valid[[index for index, _ in parsed.invalid]] = False
         name = self._time_fields[0].name
         self._times.setdefault(name, TimeProfile()).add(records.partition, parsed.times[valid])
@@ -252,9 +282,21 @@ class Inspector:
 
 def _sample(first: Iterable[SourceRecords]) -> list[bytes | None]:
     """Return values of records, evenly spaced, for the detection of the format."""
-    values = [value for records in first for value in records.values]
-    step = max(1, len(values) // DETECTION_RECORDS)
-    return [value for value in values[::step] if value is None or len(value) <= MAX_DETECTION_BYTES]
+    return [value for value in _every_nth([value for records in first for value in records.values]) if _is_short(value)]
+
+
+def _sampled_records(first: Iterable[SourceRecords]) -> list[tuple[bytes | None, Headers]]:
+    """Return values and headers of records, evenly spaced, for the detection of an envelope."""
+    found = [record for records in first for record in zip(records.values, records.headers, strict=True)]
+    return [(value, headers) for value, headers in _every_nth(found) if _is_short(value)]
+
+
+def _every_nth(records: list[_Sampled]) -> list[_Sampled]:
+    return records[:: max(1, len(records) // DETECTION_RECORDS)]
+
+
+def _is_short(value: bytes | None) -> bool:
+    return value is None or len(value) <= MAX_DETECTION_BYTES
 
 
 def _by_record_key(records: SourceRecords) -> ParsedBatch:

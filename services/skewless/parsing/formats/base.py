@@ -126,6 +126,8 @@ class Format(ABC):
     """Settings class of this format."""
     field_names: ClassVar[str] = ""
     """How settings such as `key.field` name a field of a record, for the reference."""
+    has_paths: ClassVar[bool] = True
+    """Whether fields are nested, so that a field has a path such as `after.id`."""
     kind: ClassVar[str] = ""
     """What `decode` accepts, for reports about topics: `text`. Empty: the name of the format."""
     min_share: ClassVar[float] = 0.9

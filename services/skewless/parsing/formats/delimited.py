@@ -64,6 +64,7 @@ class Delimited(Format):
     """Reads each record as one line of columns, without a header."""
 
     field_names: ClassVar[str] = "number of a column from 0, or a name of `format.columns`"
+    has_paths: ClassVar[bool] = False
     kind: ClassVar[str] = "text"
     decode = staticmethod(line_of)
 

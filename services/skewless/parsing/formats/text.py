@@ -23,6 +23,7 @@ class Text(Format):
 
     settings: ClassVar[type[FormatSettings]] = TextSettings
     field_names: ClassVar[str] = "not set, the only field is the whole line"
+    has_paths: ClassVar[bool] = False
     kind: ClassVar[str] = "text"
     decode = staticmethod(line_of)
 

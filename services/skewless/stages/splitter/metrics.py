@@ -10,7 +10,7 @@ METRICS = (
         "counter",
         (),
         "records",
-        "Records that do not meet the conditions of splitter.where. They have no tuples.",
+        "Records without tuples because of a condition of splitter.where, or a rule of splitter.envelope.",
     ),
     Metric(
         "skewless_splitter_paused_partitions",

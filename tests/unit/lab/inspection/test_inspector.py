@@ -9,25 +9,30 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.envelopes import RECORDS as ENVELOPE_RECORDS
+from helpers.envelopes import TIME_MS
 from skewless.cli.inspect_view import show
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.conditions import MEASURES, Condition, measures_of
 from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.time_profile import TimeProfile
+from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.source_records import RecordColumns
 from skewless.spark.report.inspection_report import report as page
+from skewless.wire.record import Headers
 
 START = 1_700_000_000_000
 
 
 def batch(values: Iterable[bytes | None], key: bytes | None = None, partition: int = 0) -> RecordColumns:
     listed = list(values)
-    return RecordColumns(listed, START + 1000 * np.arange(len(listed)), [key] * len(listed), partition=partition)
+    size = len(listed)
+    return RecordColumns(listed, START + 1000 * np.arange(size), [key] * size, [()] * size, partition)
 
 
 def keyed(keys: list[bytes | None]) -> RecordColumns:
     """Return clicks with these record keys."""
-    return RecordColumns(clicks(len(keys)), START + 1000 * np.arange(len(keys)), keys, partition=0)
+    return RecordColumns(clicks(len(keys)), START + 1000 * np.arange(len(keys)), keys, [()] * len(keys))
 
 
 def clicks(count: int = 1000) -> list[bytes | None]:
@@ -71,6 +76,24 @@ def test_inspector_record_key_that_groups_nothing_comes_after_the_fields(keys: l
     found = inspected([keyed(keys)])
     assert [key["name"] for key in found["keys"]] == ["user", "record key"]
     assert found["loads"]
+
+
+@pytest.mark.parametrize(("envelope", "form"), ENVELOPE_RECORDS)
+def test_inspector_records_in_an_envelope_are_measured_by_their_data(envelope: str, form: str) -> None:
+    values: list[bytes | None] = []
+    headers: list[Headers] = []
+    for number, click in enumerate(clicks()):
+        value, own = ENVELOPE_RECORDS[envelope, form]((click or b"").decode())
+        values += [value, None] if number % 10 == 0 and envelope == "debezium" else [value]
+        headers += [own] * (len(values) - len(headers))
+    times = START + 1000 * np.arange(len(values))
+    found = inspected([RecordColumns(values, times, [None] * len(values), headers)])
+    key = found["keys"][0]
+    assert (key["name"], key["cardinality"], key["max_share"], key["invalid"]) == ("user", 26, 0.5, [])
+    assert key["splitter"]["envelope"] == envelope
+    assert found["format"]["description"] == f"{ENVELOPES[envelope].title}, JSON"
+    time = found["times"][-1]
+    assert (time["name"], time["first_ms"], time["last_ms"]) == (ENVELOPES[envelope].event_time, TIME_MS, TIME_MS)
 
 
 def test_inspector_record_key_of_many_values_that_repeat_comes_first() -> None:
