@@ -107,8 +107,8 @@ lock:  ## Update the locked versions (needs uv)
 	@$(COMPILE) pyproject.toml --all-extras --group dev --upgrade --output-file requirements/lock.txt
 	@$(COMPILE) --group build --constraints requirements/lock.txt --output-file requirements/build.txt
 	@$(COMPILE) --group sbom --constraints requirements/lock.txt --output-file requirements/sbom.txt
-	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --constraints requirements/lock.txt \
-		--output-file requirements/run.txt
+	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --extra registry \
+		--constraints requirements/lock.txt --output-file requirements/run.txt
 	@$(COMPILE) pyproject.toml --all-extras --constraints requirements/lock.txt \
 		--output-file requirements/spark.txt
 	@$(BIN)/python -m skewless.lab.local.lock_jars

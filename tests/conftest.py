@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from helpers.cost import Costs
 from helpers.databases import Server, TestDatabase, new_database, running_servers
+from helpers.schema_registry import RegistryServer, running_registry
 from helpers.tiers import COLLECTED
 from skewless.errors import SkewlessError
 from skewless.lab.local.broker import Broker
@@ -53,7 +54,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "spark" in names:
             item.add_marker("spark")
         # The first test with a database may wait until the packages of the server are installed.
-        if {"broker", "database_servers"} & names and item.get_closest_marker("timeout") is None:
+        if {"broker", "database_servers", "registry_server"} & names and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
 
 
@@ -94,3 +95,13 @@ def database_servers() -> Iterator[Callable[[str], Server]]:
 def database(request: pytest.FixtureRequest, database_servers: Callable[[str], Server], tmp_path: Path) -> TestDatabase:
     """Empty database of each dialect."""
     return new_database(request.param, database_servers, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def registry_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServer]:
+    """Real schema registry, which is downloaded once. Never skips."""
+    try:
+        with running_registry(tmp_path_factory.mktemp("registry")) as server:
+            yield server
+    except SkewlessError as error:
+        pytest.fail(f"tests need a schema registry: {error}", pytrace=False)

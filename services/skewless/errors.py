@@ -6,12 +6,14 @@ SkewlessError
 ├── UnreachableError        a broker or store did not respond in time (exit 3)
 ├── BrokerError             the broker responded, and refused an operation permanently (exit 3)
 ├── StoreError              the database responded, and refused an operation permanently (exit 3)
+├── RegistryError           the schema registry responded, and refused an operation permanently (exit 3)
 ├── JobFailedError          a job started, and its engine could not finish it (exit 3)
 ├── LimitError              state or a commit exceeds a limit of the settings (exit 3)
 ├── FencedError             another process uses the same identity (exit 3)
 ├── CrashedError            a process of a pipeline crashed repeatedly, or a task of a Spark job did (exit 70)
 └── RecoverableError        the process recovers by itself and continues
-    ├── UnavailableError        a broker or database did not answer an attempt, which is repeated
+    ├── UnavailableError        a broker, database or registry did not answer an attempt, which is repeated
+    ├── UnknownSchemaError      the schema registry has no such schema: its records are written to dead-letters
     ├── TransactionAbortedError what was sent since the last commit is lost: it is sent again
     └── BadRecordError      an input record cannot be parsed: it is written to dead-letters
 """
@@ -91,6 +93,15 @@ class StoreError(SkewlessError):
     exit_code = 3
 
 
+class RegistryError(SkewlessError):
+    """The schema registry refused an operation permanently: a wrong login, a missing right, an incompatible schema.
+
+    The message names the remedy. The same operation fails again until the registry or the settings change.
+    """
+
+    exit_code = 3
+
+
 class JobFailedError(SkewlessError):
     """A job started and could not finish: no memory, no disk space, a lost executor.
 
@@ -135,7 +146,11 @@ class RecoverableError(SkewlessError):
 
 
 class UnavailableError(RecoverableError):
-    """No broker or database answered this attempt. The caller keeps polling the consumer and repeats the attempt."""
+    """No broker, database or registry answered this attempt. The caller keeps polling and repeats the attempt."""
+
+
+class UnknownSchemaError(RecoverableError):
+    """The schema registry has no schema with this id, or no such subject or version."""
 
 
 class TransactionAbortedError(RecoverableError):

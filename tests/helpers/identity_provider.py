@@ -31,6 +31,8 @@ class IdentityProvider:
         """If False, each request for a token fails with status 503."""
         self.issued: list[tuple[str, str]] = []
         """Client id and scope of each token."""
+        self.tokens: list[str] = []
+        """The tokens."""
         self.refused = 0
         """Number of requests for a token that failed."""
         self.url = ""
@@ -72,6 +74,7 @@ class IdentityProvider:
         signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
         self.issued.append((client, scope))
         token = f"{signed}.{_base64(signature)}"
+        self.tokens.append(token)
         return {"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s, **given}
 
     def answer(self, credentials: str, form: Mapping[str, list[str]]) -> tuple[int, dict[str, Any]]:

@@ -24,7 +24,7 @@ STAGE_SETTINGS = ("source_topics", "table_settings", *(f"{folder}.settings" for 
 FLOORS = (
     ("errors", "topology", "settings_base", "metric_definition", "time_zone"),
     ("algorithms",),
-    ("wire", "parsing", "aggregate_registry", "client"),
+    ("wire", "parsing", "schema_registry", "aggregate_registry", "client"),
     ("kafka",),
     ("engine",),
     ("sql",),

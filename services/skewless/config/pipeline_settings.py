@@ -32,6 +32,7 @@ from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSe
 from skewless.parsing.field_settings import Instant
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.validation import EventTimeRules
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.sql.table import ResultTable
 from skewless.stages.aggregator.settings import AggregatorSettings
@@ -329,6 +330,7 @@ class PipelineSettings(SettingsModel):
         None, description="Topic to aggregate. null: nothing is aggregated, the pipeline only joins."
     )
     kafka: KafkaSettings = KafkaSettings.model_validate({})
+    registry: RegistrySettings | None = Field(None, description="Registry with the schemas of records. null: none.")
     transport: TransportSettings = TransportSettings.model_validate({})
     topics: TopicSettings = TopicSettings.model_validate({})
     event_time: EventTimeSettings = EventTimeSettings.model_validate({})

@@ -19,7 +19,11 @@ JOIN: dict[str, Any] = {
     "right": {"topic": "r", "id": {"field": "id"}},
     "apart_s": 1,
 }
-REQUIRED: dict[str, dict[str, Any]] = {"sink": {"url": "sqlite:///tmp/results.db"}, "join": JOIN}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "sink": {"url": "sqlite:///tmp/results.db"},
+    "join": JOIN,
+    "registry": {"url": "http://r"},
+}
 """Settings that an optional section must have."""
 
 

@@ -13,7 +13,7 @@ from skewless.errors import SkewlessError
 
 MAIN_PACKAGES = ("confluent-kafka", "faust-streaming", "pyspark")
 """Python packages on which stages and Spark jobs are built."""
-OTHER_PACKAGES = ("numba", "numpy", "pyarrow", "psycopg", "pymysql")
+OTHER_PACKAGES = ("numba", "numpy", "pyarrow", "psycopg", "pymysql", "fastavro", "protobuf")
 """Other packages whose version matters in a report of a problem; some are optional."""
 
 

@@ -36,7 +36,7 @@ SETTINGS = """<ivysettings>
   </resolvers>
 </ivysettings>
 """
-MODULE = """<ivy-module version="2.0">
+MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="skewless" module="jars"/>
   <configurations><conf name="default"/></configurations>
   <dependencies>
@@ -44,22 +44,31 @@ MODULE = """<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
-DEPENDENCY = '    <dependency org="{0}" name="{1}" rev="{2}" transitive="{3}" force="true" conf="default->default"/>'
+DEPENDENCY = (
+    '    <dependency org="{}" name="{}" rev="{}" transitive="{}" force="true" conf="default->default">{}</dependency>'
+)
+ARTIFACT = '<artifact name="{}" type="{}" ext="{}" m:classifier="{}"/>'
 
 
 def download(coordinates: Sequence[str], cache: Path, *, transitive: bool) -> list[Path]:
     """Download jars to `cache`/out/GROUP/ARTIFACT/VERSION/ and return their paths; `transitive`: with dependencies.
 
+    A coordinate is `group:artifact:version`, or of another file than the jar `group:artifact:version:type:classifier`.
     After an error, Ivy's cache in `cache` has the complete jars, so the next call downloads only the rest.
     """
     output = cache / "out"
     with tempfile.TemporaryDirectory() as temporary:
         module, settings, log = (Path(temporary, name) for name in ("ivy.xml", "settings.xml", "log"))
-        rows = [DEPENDENCY.format(*coordinate.split(":"), str(transitive).lower()) for coordinate in coordinates]
+        rows = [_dependency(coordinate, transitive=transitive) for coordinate in coordinates]
         module.write_text(MODULE.format(dependencies="\n".join(rows)))
         settings.write_text(_settings(poms=transitive))
         command = [str(java.find().path), "-jar", str(find()), "-cache", str(cache), "-ivy", str(module)]
-        command += ["-settings", os.environ.get(IVY_SETTINGS) or str(settings), "-types", "jar", "bundle"]
+        types = {
+            "jar",
+            "bundle",
+            *(coordinate.split(":")[3] for coordinate in coordinates if coordinate.count(":") > 2),
+        }
+        command += ["-settings", os.environ.get(IVY_SETTINGS) or str(settings), "-types", *sorted(types)]
         command += ["-retrieve", f"{output}/[organisation]/[artifact]/[revision]/[artifact]-[revision].[ext]"]
         child = child_process.start(command, log=log)
         try:
@@ -68,7 +77,14 @@ def download(coordinates: Sequence[str], cache: Path, *, transitive: bool) -> li
             child_process.kill(child)
         if code:
             raise UnreachableError(f"Ivy cannot download the jars ({_reason(log.read_text())}): {NEXT_STEP}")
-    return sorted(output.rglob("*.jar"))
+    return sorted(path for path in output.rglob("*") if path.is_file())
+
+
+def _dependency(coordinate: str, *, transitive: bool) -> str:
+    """Return the element of a coordinate in the list of dependencies."""
+    group, name, version, *other = coordinate.split(":")
+    artifact = ARTIFACT.format(name, other[0], *other) if other else ""
+    return DEPENDENCY.format(group, name, version, str(transitive).lower(), artifact)
 
 
 def find() -> Path:

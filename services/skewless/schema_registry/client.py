@@ -1,0 +1,324 @@
+"""Client of a schema registry. Classifies its errors: repeat, correct the settings, or an unknown schema.
+
+No message contains a user name's password, a token or a client secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import ssl
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from operator import methodcaller
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from skewless.errors import (
+    ConfigurationError,
+    RegistryError,
+    SkewlessError,
+    UnavailableError,
+    UnknownSchemaError,
+    UnreachableError,
+    how_to_add,
+)
+from skewless.schema_registry.schema import Schema, SchemaId
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from skewless.schema_registry.settings import RegistryOAuthBearerSettings, RegistrySettings
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+FIRST_PAUSE_S = 0.1
+LAST_PAUSE_S = 10.0
+"""Bounds of the pauses between two attempts of a request, which double."""
+REPORTED_S = 2.0
+"""Time without an answer after which a client reports that it waits."""
+MAX_REFERENCES = 100
+"""Maximum number of schemas that a schema refers to, directly and indirectly."""
+MAX_TEXT = 300
+"""Characters of a registry's own words in a message."""
+LOGIN_REFUSED = (401, 403)
+NOT_FOUND = 404
+UNKNOWN_SCHEMA = (40401, 40402, 40403)
+"""Error codes of a subject, version or schema that does not exist."""
+BUSY = (408, 425, 429, 500, 502, 503, 504)
+"""Status codes of requests that may succeed later."""
+REDIRECTS = range(300, 400)
+SYSTEM_AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Fedora
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # Alpine, macOS
+)
+"""Files in which systems have the authorities that they trust. The first one that exists is used."""
+
+
+def pauses(draw: Callable[[], float] = random.random) -> Iterator[float]:
+    """Yield the pauses in s between attempts: they double up to a limit. Each is drawn from the upper half.
+
+    Otherwise the processes of a pipeline would repeat their requests at the same time.
+    """
+    longest = FIRST_PAUSE_S
+    while True:
+        yield longest * (1 + draw()) / 2
+        longest = min(2 * longest, LAST_PAUSE_S)
+
+
+class RegistryClient:
+    """Requests to a schema registry. Each is one attempt, unless its name says that it waits. Safe in any thread."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        try:
+            import confluent_kafka.schema_registry as confluent
+        except ImportError as error:
+            raise ConfigurationError(
+                f"registry.url: the client of the registry cannot be imported ({error}): {how_to_add('registry')}"
+            ) from None
+        try:
+            self._client: SchemaRegistryClient = confluent.SchemaRegistryClient(_options(settings))
+        except (OSError, ValueError) as error:  # also ssl.SSLError
+            raise ConfigurationError(
+                f"registry.tls: the certificate and key cannot be used: {_words(error)}; correct the files, or set "
+                "key_password"
+            ) from None
+        weakref.finalize(self, self._client.close)
+
+    @property
+    def url(self) -> str:
+        """Address of the registry."""
+        return self._settings.url
+
+    def check(self) -> None:
+        """Check that the registry answers and accepts the login. Raises the errors of `request`."""
+        types = self.request("list the types of schemas", lambda client: client.get_schema_types())
+        if not isinstance(types, list):
+            raise self._not_a_registry()
+
+    def schema(self, schema_id: SchemaId) -> Schema:
+        """Return a schema with all schemas that it refers to. Raises the errors of `request`."""
+        operation = f"read schema {schema_id}"
+        if isinstance(schema_id, int):
+            found = self.request(operation, lambda client: client.get_schema(schema_id))
+        else:
+            found = self.request(operation, lambda client: client.get_schema_by_guid(str(schema_id)))
+        # The client would keep each schema forever.
+        self._client.clear_caches()
+        return self._resolved(found, [])
+
+    def _resolved(self, found: Any, pending: list[str]) -> Schema:
+        """Return a schema of the client's type with its references. `pending` has the names of all of them so far."""
+        references = {}
+        for reference in found.references or ():
+            pending.append(reference.name)
+            if len(pending) > MAX_REFERENCES:
+                raise RegistryError(
+                    f"schema registry at {self.url}: a schema refers to more than {MAX_REFERENCES} others"
+                )
+            version = self.request(
+                f"read version {reference.version} of subject {reference.subject}",
+                methodcaller("get_version", reference.subject, reference.version),
+            )
+            references[reference.name] = self._resolved(version.schema, pending)
+        return Schema(found.schema_type or "AVRO", found.schema_str or "", references)
+
+    def request(self, operation: str, send: Callable[[SchemaRegistryClient], Answer]) -> Answer:
+        """Send a request, and return the answer. `operation` completes the sentence: the registry refuses to ...
+
+        Raises UnavailableError if the same request may succeed later, UnknownSchemaError if the schema, subject or
+        version does not exist, and RegistryError if the registry refuses the login or the request.
+        """
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            return send(self._client)
+        except SkewlessError:
+            raise
+        except SchemaRegistryError as error:
+            raise self._answered(operation, error) from None
+        except httpx.TransportError as error:
+            raise self._failed(error) from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            # The answer is not JSON, or not the JSON of a registry.
+            raise self._not_a_registry() from None
+
+    def wait(self, attempt: Callable[[], Answer]) -> Answer:
+        """Return the result of an attempt, which is repeated while it raises UnavailableError.
+
+        Raises UnreachableError after `connect_timeout_s`.
+        """
+        started, is_reported = time.monotonic(), False
+        for pause in pauses():
+            try:
+                return attempt()
+            except UnavailableError as error:
+                waited = time.monotonic() - started
+                if waited + pause > self._settings.connect_timeout_s:
+                    raise UnreachableError(f"{error}: check that it runs, its address, and the network") from None
+                if waited > REPORTED_S and not is_reported:
+                    is_reported = True
+                    log.warning("%s, waits up to %g s", error, self._settings.connect_timeout_s)
+            time.sleep(pause)
+        raise AssertionError  # `pauses` is endless
+
+    def _answered(self, operation: str, error: Any) -> SkewlessError:
+        """Return the error for an answer of the registry that is not a success."""
+        status, where = error.http_status_code, f"schema registry at {self.url}"
+        if status in LOGIN_REFUSED:
+            return RegistryError(
+                f"{where} refuses this client ({status}) when it wants to {operation}: correct its login "
+                "(registry.username, registry.oauthbearer or registry.tls) or its rights"
+            )
+        if status == NOT_FOUND and error.error_code in UNKNOWN_SCHEMA:
+            return UnknownSchemaError(_shortened(error.error_message))
+        if status in BUSY:
+            return UnavailableError(f"{where} answers with status {status}")
+        if status in REDIRECTS:
+            return RegistryError(f"{where} answers with a redirect ({status}): set registry.url to the final address")
+        if error.error_code == -1:
+            return self._not_a_registry(status)
+        return RegistryError(f"{where} refuses to {operation}: {_shortened(error.error_message)} ({status})")
+
+    def _not_a_registry(self, status: int | None = None) -> RegistryError:
+        answer = "is not that of a registry" if status is None else f"has status {status}, and is not a registry's"
+        return RegistryError(
+            f"schema registry at {self.url}: the answer {answer}: set registry.url to the address of its API, such as "
+            "https://registry:8081 or https://registry:8080/apis/ccompat/v7"
+        )
+
+    def _failed(self, error: Exception) -> SkewlessError:
+        """Return the error for a request without an answer."""
+        if cause := _tls_cause(error):
+            return RegistryError(
+                f"schema registry at {self.url}: the TLS handshake failed: {_words(cause)}; correct registry.url or "
+                "registry.tls"
+            )
+        text = _words(error) or type(error).__name__
+        return UnavailableError(f"no schema registry answers at {self.url} ({text})")
+
+
+def _options(settings: RegistrySettings) -> dict[str, Any]:
+    """Return the options of Confluent's client. Raises ConfigurationError for a file that cannot be read."""
+    tls = settings.tls
+    options: dict[str, Any] = {
+        "url": settings.url,
+        "timeout": settings.request_timeout_s,
+        "max.retries": 0,  # the callers wait, and can report it meanwhile
+    }
+    files = {} if tls is None else {name: getattr(tls, name) for name in ("ca", "certificate", "key")}
+    if problems := [
+        f"registry.tls.{name}: {path}: cannot be read: {reason}"
+        for name, path in files.items()
+        if path is not None and (reason := _unreadable(path))
+    ]:
+        raise ConfigurationError(*problems)
+    if ca := files.get("ca") or _system_authorities():
+        options["ssl.ca.location"] = ca
+    if tls is not None and tls.certificate is not None:
+        options |= {"ssl.certificate.location": tls.certificate, "ssl.key.location": tls.key}
+        if tls.key_password is not None:
+            options["ssl.key.password"] = tls.key_password.get_secret_value()
+        else:
+            # Without a password, OpenSSL would ask for one on the terminal.
+            options["ssl.key.password"] = ""
+    if settings.username is not None and settings.password is not None:
+        options["basic.auth.user.info"] = f"{settings.username}:{settings.password.get_secret_value()}"
+    if settings.oauthbearer is not None:
+        options |= {
+            "bearer.auth.credentials.source": "CUSTOM",
+            "bearer.auth.custom.provider.function": _TokenSource(settings, settings.oauthbearer).fields,
+            "bearer.auth.custom.provider.config": {},
+        }
+    return options
+
+
+class _TokenSource:
+    """Gets tokens from an identity provider, and keeps each until shortly before it expires."""
+
+    # Not the client's own: it has no time limit and no file of authorities for the provider.
+    def __init__(self, settings: RegistrySettings, login: RegistryOAuthBearerSettings) -> None:
+        from authlib.integrations.httpx_client import OAuth2Client
+
+        if login.ca is not None and (reason := _unreadable(login.ca)):
+            raise ConfigurationError(f"registry.oauthbearer.ca: {login.ca}: cannot be read: {reason}")
+        self._login = login
+        self._client = OAuth2Client(
+            client_id=login.client_id,
+            client_secret=login.client_secret.get_secret_value(),
+            scope=login.scope,
+            grant_type="client_credentials",
+            token_endpoint=login.token_endpoint_url,
+            verify=ssl.create_default_context(cafile=login.ca or _system_authorities()),
+            timeout=settings.request_timeout_s,
+        )
+        weakref.finalize(self, self._client.close)
+
+    def fields(self, _config: dict[str, Any]) -> dict[str, str]:
+        """Return what Confluent's client sends with a request. Raises RegistryError or UnavailableError."""
+        from authlib.integrations.base_client import OAuthError
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx
+
+        where = f"no token for the schema registry from {self._login.token_endpoint_url}"
+        try:
+            if self._client.token is None or self._client.token.is_expired():
+                self._client.fetch_token()
+        except OAuthError as error:
+            raise RegistryError(
+                f"{where}: {_shortened(error.error)}; correct registry.oauthbearer.client_id, client_secret or scope"
+            ) from None
+        except httpx.HTTPStatusError as error:
+            raise UnavailableError(f"{where}: it answers with status {error.response.status_code}") from None
+        except httpx.TransportError as error:
+            if cause := _tls_cause(error):
+                raise RegistryError(f"{where}: {_words(cause)}; correct registry.oauthbearer.ca") from None
+            raise UnavailableError(f"{where}: {_words(error)}") from None
+        except ValueError:
+            raise RegistryError(f"{where}: its answer is not JSON; correct token_endpoint_url") from None
+        fields = {
+            "bearer.auth.token": self._client.token["access_token"],
+            "bearer.auth.logical.cluster": self._login.logical_cluster,
+        }
+        if self._login.identity_pool is not None:
+            fields["bearer.auth.identity.pool.id"] = self._login.identity_pool
+        return fields
+
+
+def _system_authorities() -> str | None:
+    return next((path for path in SYSTEM_AUTHORITIES if Path(path).exists()), None)
+
+
+def _unreadable(path: str) -> str:
+    """Return the reason for which a file cannot be read; an empty string if it can be read."""
+    try:
+        if not Path(path).is_dir():
+            Path(path).open("rb").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _tls_cause(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the error of TLS that an error results from."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _words(error: BaseException) -> str:
+    """Return the text of an error in one line."""
+    text = getattr(error, "verify_message", "") or getattr(error, "reason", "") or getattr(error, "strerror", "")
+    return _shortened(str(text or error))
+
+
+def _shortened(text: object) -> str:
+    return " ".join(str(text).split())[:MAX_TEXT]

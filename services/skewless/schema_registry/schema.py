@@ -1,0 +1,46 @@
+"""Schemas of a registry, and how a record names its schema."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+SchemaId = int | UUID
+"""Id of a schema: a number, or a GUID as newer clients write it to headers."""
+
+KEY_HEADER: Final = "__key_schema_id"
+VALUE_HEADER: Final = "__value_schema_id"
+"""Headers in which newer clients write the schema id of a key and of a value. The payload then has no prefix."""
+
+_NUMBER = struct.Struct(">BI")
+_GUID = struct.Struct(">B16s")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema of a registry, with all schemas that it refers to."""
+
+    type: str
+    """AVRO, PROTOBUF or JSON."""
+    text: str
+    references: Mapping[str, Schema] = field(default_factory=dict)
+    """Schemas that this one refers to, by the name that it uses for them."""
+
+
+def split_prefix(payload: bytes) -> tuple[SchemaId, int] | None:
+    """Return the schema id at the beginning of a payload, and the number of its bytes. None if there is none."""
+    if len(payload) >= _NUMBER.size and payload[0] == 0:
+        return _NUMBER.unpack_from(payload)[1], _NUMBER.size
+    if len(payload) >= _GUID.size and payload[0] == 1:
+        return UUID(bytes=_GUID.unpack_from(payload)[1]), _GUID.size
+    return None
+
+
+def prefix(schema_id: SchemaId) -> bytes:
+    """Return the bytes that name a schema at the beginning of a payload, or in a header."""
+    if isinstance(schema_id, UUID):
+        return _GUID.pack(1, schema_id.bytes)
+    return _NUMBER.pack(0, schema_id)
