@@ -27,7 +27,7 @@ from skewless.lab.local.broker import Broker
 HERE = "here"
 CLUSTER = "not run: needs a Kubernetes cluster; `make test-kubernetes` installs the chart in one"
 ENGINE = "not run: needs a container engine"
-SPARK_CLUSTER = "not run: needs a cluster of Spark, or packages from a registry"
+PACKAGES = "not run: needs packages from a registry"
 LONG = "not run: takes a minute or more"
 PAGES = (
     ROOT / "README.md",
@@ -60,8 +60,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/backfill-with-spark.md": {
         "skewless batch -f pipeline.yaml --out": "tests/spark/test_batch.py",
         "skewless batch -f pipeline.yaml --starting-offsets": "tests/spark/test_batch.py",
-        "export CONNECTOR": SPARK_CLUSTER,
-        "skewless batch -f pipeline.yaml --input archive.jsonl": SPARK_CLUSTER,
+        "skewless batch -f pipeline.yaml --input archive.jsonl": PACKAGES,
     },
     "docs/how-to/change-workers.md": {"skewless run": "tests/acceptance/test_rescaling.py"},
     "docs/how-to/choose-aggregates.md": {"skewless config": HERE},
@@ -70,7 +69,10 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless simulate": HERE,
     },
     "docs/how-to/dashboards.md": {"skewless demo": "tests/acceptance/test_demo.py"},
-    "docs/how-to/evaluate.md": {"skewless evaluate": "tests/spark/test_evaluate.py", "CONNECTOR": SPARK_CLUSTER},
+    "docs/how-to/evaluate.md": {
+        "skewless evaluate": "tests/spark/test_evaluate.py",
+        "skewless evaluate -f pipeline.yaml --master": "tests/spark/test_cluster.py",
+    },
     "docs/how-to/images.md": {"": ENGINE},
     "docs/how-to/inspect-a-topic.md": {
         "skewless inspect clicks --bootstrap-servers": HERE,
@@ -85,7 +87,10 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/own-consumers.md": {
         "skewless up": "tests/integration/test_reader_examples.py",
     },
-    "docs/how-to/plan.md": {"skewless plan": HERE, "CONNECTOR": SPARK_CLUSTER},
+    "docs/how-to/plan.md": {
+        "skewless plan": HERE,
+        "skewless plan -f pipeline.yaml --sample all --out plan --master": "tests/spark/test_cluster.py",
+    },
     "docs/how-to/produce-data-sets.md": {"": LONG},
     "docs/how-to/proxies-and-mirrors.md": {
         "export": "not run: only sets a variable",
@@ -105,6 +110,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     },
     "docs/how-to/simulate-cost.md": {"": LONG},
     "docs/how-to/size-topics.md": {"skewless topics apply": HERE},
+    "docs/how-to/spark-cluster.md": {"skewless batch": "tests/spark/test_cluster.py"},
     "docs/how-to/sql.md": {
         "": "tests/acceptance/test_sql_page.py",
     },

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUPINGS = ("partial_key", "even")
-SPARK = {"master": "local[2]", "packages": (), "driver_memory": "2g", "ui": False, "conf": ()}
+SPARK = {"master": "local[2]", "packages": (), "ship": False, "driver_memory": "2g", "ui": False, "conf": ()}
 
 
 @dataclass(frozen=True, slots=True)

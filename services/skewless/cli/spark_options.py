@@ -27,6 +27,12 @@ _OPTIONS = (
         "Kafka connector.",
     ),
     click.option(
+        "--ship",
+        is_flag=True,
+        help="Send the Python packages to the executors of a cluster, which then need only a Python of the same "
+        "version. Packed once, and again after a change.",
+    ),
+    click.option(
         "--driver-memory",
         metavar="SIZE",
         help="Memory of the driver, such as 4g; with a local master also of all tasks.",

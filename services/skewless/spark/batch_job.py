@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import pyspark
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
@@ -14,6 +13,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark import batch_pipeline, kafka_options
 from skewless.spark.batch_pipeline import BatchResult
+from skewless.spark.failures import CONNECTOR
 from skewless.wire.aggregates import AGGREGATE_HEADERS
 
 PACKAGES = {
@@ -21,7 +21,6 @@ PACKAGES = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
 }
 """Maven packages of the formats that Spark does not include."""
-CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 NOT_INSTALLED = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", ".DefaultSource")
 """Parts of Spark's error message for a format that is not installed."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skewless.errors import ConfigurationError, how_to_add
@@ -30,11 +31,13 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
         from pyspark.errors import PySparkException
     except ImportError:
         raise ConfigurationError(f"PySpark is not installed: {how_to_add('spark')}") from None
-    from skewless.spark.spark_session import SparkOptions, failure_of, session
+    from skewless.spark.failures import failure_of
+    from skewless.spark.spark_session import SparkOptions, session
 
     java.find()
     options = SparkOptions(
         master=command_options["master"],
+        archive=_archive(command_options["master"]) if command_options["ship"] else None,
         jars=() if command_options["packages"] else tuple(map(str, jars.ensure("spark"))),
         packages=command_options["packages"],
         memory=command_options["driver_memory"],
@@ -52,6 +55,16 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
         except (PySparkException, Py4JError) as error:
             # Convert the error while Java still runs: py4j fetches the text of some errors from Java.
             raise failure_of(error) from None
+
+
+def _archive(master: str) -> Path:
+    """Return the packages of the executors. Raises ConfigurationError if the master has no executors."""
+    from skewless.spark import executor_archive
+    from skewless.spark.spark_session import SparkOptions
+
+    if SparkOptions(master).is_local:
+        raise ConfigurationError(f"--ship: {master} has no executors: name a cluster with --master, or leave it out")
+    return executor_archive.ensure()
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
 import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from pyspark.sql import SparkSession
 
-from skewless.errors import ConfigurationError, CrashedError, JobFailedError, UnreachableError
-from skewless.spark import gateway
+from skewless.errors import ConfigurationError, UnreachableError
+from skewless.spark import executor_archive, gateway
+from skewless.spark.failures import EXCEPTION_PREFIX, PYTHON
 
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 UNRESPONSIVE_MASTER = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
-_UNREACHABLE = ("org.apache.kafka.common.errors.TimeoutException", "java.net.", "java.util.concurrent.TimeoutException")
 _SHORT_JOB_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Java options on this machine: for short jobs, the optimising compiler and a parallel garbage collector cost more than
 they save."""
 CONNECT_S = 5.0
 _HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})(?!\d)")
-_EXCEPTION_LINE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
-_EXCEPTION_PREFIX = re.compile(r"^.*?[\w.]+(Error|Exception): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +41,13 @@ class SparkOptions:
     settings: Sequence[tuple[str, str]] = ()
     """Additional Spark options, which override the others."""
     ui: bool = False
+    archive: Path | None = None
+    """Packages of the executors (`executor_archive`). None: their Python has the packages."""
 
     @property
     def is_local(self) -> bool:
-        """Whether this process runs the tasks."""
-        return self.master.startswith("local")
+        """Whether this process runs the tasks. `local-cluster` starts executors on this machine."""
+        return re.match(r"local(\[|$)", self.master) is not None
 
     def all(self) -> dict[str, str]:
         """Return all options by Spark's names."""
@@ -77,7 +76,23 @@ class SparkOptions:
             options["spark.jars"] = ",".join(self.jars)
         if self.packages:
             options["spark.jars.packages"] = ",".join(self.packages)
-        return options | dict(self.settings)
+        options |= dict(self.settings)
+        if self.archive:
+            others = [options["spark.archives"]] if "spark.archives" in options else []
+            archive = f"{self.archive.as_uri()}#{executor_archive.FOLDER}"
+            options["spark.archives"] = ",".join([archive, *others])
+            own_python = os.environ.get(PYTHON, executor_archive.own_python())
+            options[f"spark.executorEnv.{executor_archive.OWN_PYTHON}"] = own_python
+        return options
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that Spark reads when it starts."""
+        python = os.environ.get(PYTHON, sys.executable)
+        variables = {PYTHON: executor_archive.PYTHON if self.archive else python}
+        if self.is_local:
+            # Otherwise the host name of the machine must resolve.
+            variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+        return variables
 
 
 @contextlib.contextmanager
@@ -94,16 +109,27 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName(name)
     for option, value in options.all().items():
         builder = builder.config(option, value)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if options.is_local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise the host name of the machine must resolve
-    with gateway.quiet():
+    with gateway.quiet(), _variables_set(options.environment()):
         spark = _start(builder, options)
         try:
             yield spark
         finally:
             spark.stop()
             gateway.end_java()
+
+
+@contextlib.contextmanager
+def _variables_set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables of this process during the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _start(builder: SparkSession.Builder, options: SparkOptions) -> SparkSession:
@@ -138,41 +164,10 @@ def _connection_error(host: str, port: int) -> str:
 def _start_error(options: SparkOptions, text: str) -> ConfigurationError | UnreachableError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     candidates = [line for name in ("Exception: ", "Error: ") for line in lines if name in line] or lines
-    reason = _EXCEPTION_PREFIX.sub("", candidates[-1]) if candidates else "no reason given"
+    reason = EXCEPTION_PREFIX.sub("", candidates[-1]) if candidates else "no reason given"
     if any(message in text for message in UNRESPONSIVE_MASTER):
         return UnreachableError(f"the Spark master {options.master} does not answer: {reason}")
     return ConfigurationError(f"Spark does not start with --master {options.master}: {reason}")
-
-
-def failure_of(error: Exception) -> JobFailedError | UnreachableError | CrashedError:
-    """Return the error of a failed job with a message of one line: the innermost cause, in Python or in Java.
-
-    An exception of Python in a task is a bug, unless it is an error of the machine or of this package.
-    """
-    lines = [line.strip().removeprefix("Caused by: ") for line in str(error).splitlines() if line.strip()]
-    causes = [line for line in lines if _EXCEPTION_LINE.match(line)]
-    first_line = lines[0] if lines else "no reason given"
-    reason = causes[-1] if causes else first_line
-    for outer in reversed(causes):
-        if _EXCEPTION_PREFIX.sub("", reason) in outer:
-            reason = outer  # the same message with more context
-    if any(exception in reason for exception in _UNREACHABLE):
-        return UnreachableError(f"the Spark job lost its connection: {reason}")
-    if _is_bug(reason):
-        return CrashedError(
-            f"the Spark job crashed, which is a bug in skewless: {reason}; report it to the maintainers"
-        )
-    return JobFailedError(f"the Spark job failed: {reason}")
-
-
-def _is_bug(reason: str) -> bool:
-    """Return whether the reason is an exception that is built into Python, and not one of the machine."""
-    exception = getattr(builtins, reason.partition(":")[0].strip(), None)
-    return (
-        isinstance(exception, type)
-        and issubclass(exception, Exception)
-        and not issubclass(exception, OSError | MemoryError | EOFError)
-    )
 
 
 @contextlib.contextmanager

@@ -45,9 +45,7 @@ REPEATED = {
         (
             "services/skewless/lab/local/lock_jars.py",
             "services/skewless/lab/local/jars.lock",
-            "docs/how-to/evaluate.md",
-            "docs/how-to/plan.md",
-            "docs/how-to/backfill-with-spark.md",
+            "docs/how-to/spark-cluster.md",
         ),
         rf"spark-sql-kafka-0-10_2\.13:{N}",
     ),

@@ -36,7 +36,7 @@ from skewless.spark.evaluate_run import ReadRange, evaluated, read_range, write_
 from skewless.spark.report import require_packages
 from skewless.topology import needed_stages, table_stage
 
-SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
+SPARK_OPTIONS = {"master": "local[2]", "packages": (), "ship": False, "driver_memory": "1g", "ui": False}
 SMALL_DATA_CONF = (
     "spark.sql.shuffle.partitions=2",
     "spark.sql.adaptive.enabled=false",

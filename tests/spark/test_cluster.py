@@ -1,0 +1,122 @@
+"""The commands with Spark on executors of their own, whose Python has no packages."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.kafka import Pipeline
+from helpers.recorded_runs import INVALID, TUPLES, recorded
+from helpers.spark_cluster import WORKERS, Cluster, bare_python, home_of_its_own, standalone
+
+pytestmark = [pytest.mark.thorough, pytest.mark.spark]
+
+COMMANDS = ("batch", "audit", "evaluate", "plan")
+LIMIT_S = 250
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def drained(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Run a pipeline to its end, with late and invalid records."""
+    return next(recorded(broker, tmp_path_factory.mktemp("recorded")))
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of the executors."""
+    return bare_python(tmp_path_factory.mktemp("bare"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with standalone(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+def run(command: str, pipeline: Pipeline, python: Path, *arguments: str, **environment: str) -> Done:
+    """Run a command of the pipeline in a process of its own, because Spark may already run in this one."""
+    call = [sys.executable, "-m", "skewless", command, "-f", str(pipeline.file), *arguments]
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": str(python)}
+    env = os.environ | paths | environment
+    return subprocess.run(call, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+
+
+def targets(folder: Path) -> dict[str, list[str]]:
+    """Return the arguments of the commands with folders for their results."""
+    few = ["--driver-memory", "1g", "--conf", "spark.sql.shuffle.partitions=4", "--json"]
+    out = {name: ["--out", str(folder / name)] for name in COMMANDS}
+    out["batch"] += ["--format", "json"]
+    return {name: [*out[name], *few] for name in COMMANDS}
+
+
+def check(command: str, done: Done, pipeline: Pipeline, folder: Path) -> None:
+    """Compare the report of a command with the results of the pipeline."""
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    last, _ = pipeline.results()
+    if command == "batch":
+        rows = [
+            json.loads(line) for part in (folder / "batch").glob("*.json") for line in part.read_text().splitlines()
+        ]
+        found = {(row["window_start"], row["key"]): (row["count"], row["sum"]) for row in rows}
+        assert found == {at: (entry["count"], entry["sum"]) for at, entry in last.items()}
+    elif command == "audit":
+        assert (report["compared"], report["differences"]) == (len(last), 0)
+        assert report["records"] == TUPLES + len(INVALID)
+    elif command == "evaluate":
+        (evaluated,) = report["runs"]
+        assert evaluated["tuples"] == sum(entry["count"] for entry in last.values())
+        assert evaluated["keys"] == len({key for _, key in last})
+    else:
+        assert report["stream"]["tuples"] == sum(entry["count"] for entry in last.values())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_with_ship_on_bare_executors_of_a_standalone_cluster_gives_the_results_of_the_pipeline(
+    command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
+) -> None:
+    arguments = targets(tmp_path)[command]
+    done = run(command, drained, python, "--master", cluster.master, "--ship", *arguments)
+    check(command, done, drained, tmp_path)
+    newest = max(path.name for path in cluster.folder.glob("worker-*/app-*"))
+    assert len(list(cluster.folder.glob(f"worker-*/{newest}/*/skewless/bin/python"))) == WORKERS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_with_ship_on_a_local_cluster_gives_the_results_of_the_pipeline(
+    command: str, drained: Pipeline, python: Path, tmp_path: Path
+) -> None:
+    home, arguments = home_of_its_own(tmp_path / "spark"), targets(tmp_path)[command]
+    master = ["--master", "local-cluster[2,1,1024]"]
+    done = run(command, drained, python, *master, "--ship", *arguments, SPARK_HOME=str(home))
+    check(command, done, drained, tmp_path)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
+    command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
+) -> None:
+    done = run(command, drained, python, "--master", cluster.master, *targets(tmp_path)[command])
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
+    assert done.stderr.startswith("error: the Spark job failed: an executor's Python has no package ")
+    assert done.stderr.endswith(": send the packages with --ship, or install Skewless there\n")
+
+
+def test_command_on_executors_without_the_python_ends_with_3_and_the_next_step(
+    drained: Pipeline, cluster: Cluster, tmp_path: Path
+) -> None:
+    arguments = ["--master", cluster.master, "--ship", *targets(tmp_path)["batch"]]
+    done = run("batch", drained, Path("python3.nowhere"), *arguments)
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "error: the Spark job failed: the executors have no Python python3.nowhere: name theirs in the environment "
+        "variable PYSPARK_PYTHON"
+    )
