@@ -1,4 +1,4 @@
-"""Runs one stage in this process: builds its step, Kafka clients and Faust app, and runs them until a signal arrives.
+"""Runs stages in this process: builds their steps, Kafka clients and Faust apps, and runs them until a signal arrives.
 
 A bounded run (`drain`) also ends at the end of its input.
 """
@@ -10,9 +10,9 @@ import logging
 import os
 import pkgutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
-from skewless.monitoring.stage_monitor import StageMonitor
+from skewless.monitoring.logs import log_lines_of
+from skewless.monitoring.stage_monitor import StageMonitor, served
 from skewless.monitoring.tracing import traced
 from skewless.stages.agent import declare_agent
 from skewless.stages.built_stage import BuiltStage
@@ -49,38 +50,70 @@ def build(start: StageStart) -> BuiltStage:
     return built
 
 
-def run_stage(
-    stage: str, settings: PipelineSettings, instance: int = 0, *, file: Path | None = None, drain: bool = False
-) -> None:
-    """Run a stage until SIGTERM or SIGINT arrives or, with `drain`, until all records of its input are processed.
+@dataclass(frozen=True)
+class _PreparedStage:
+    """A stage that is ready to run in this process."""
 
-    Applies changes of the number of workers in `file` while the stage runs. All processed records are committed before
-    the function returns. Raises ConfigurationError if the pipeline does not have the stage, and SkewlessError if the
-    stage cannot continue.
+    name: str
+    instance: int
+    built: BuiltStage
+    runtime: StageRuntime
+    watcher: ConfigWatcher | None
+    monitor: StageMonitor
+
+
+def run_stages(
+    stages: Sequence[str],
+    settings: PipelineSettings,
+    instance: int = 0,
+    *,
+    file: Path | None = None,
+    drain: bool = False,
+) -> None:
+    """Run stages in this process until SIGTERM or SIGINT arrives or, with `drain`, until all input is processed.
+
+    Each stage has a Faust agent on the event loop that all share, and a consumer thread of its own. Applies changes of
+    the number of workers in `file` while the stages run. All processed records are committed before the function
+    returns. Raises ConfigurationError if the pipeline does not have one of the stages, and SkewlessError if a stage
+    cannot continue; the other stages then end too.
     """
-    row = topology.stage(stage)
-    if not row.is_needed(settings):
-        raise ConfigurationError(f"stage {stage}: pipeline {settings.name} does not need it, it runs where {row.needs}")
-    monitor = StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance)
-    with monitor.served():
-        start = resolve(row, settings, drain=drain)
-        built = build(start)
-        runtime = build_runtime(start, built, instance)
-        if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
-            commit_first_offsets(
-                OffsetReader(settings.kafka),
-                runtime.inputs,
-                settings.aggregated.start,
-                built.first_checkpoint,
-                runtime.prior_output,
+    rows = [topology.stage(stage) for stage in stages]
+    for row in rows:
+        if not row.is_needed(settings):
+            raise ConfigurationError(
+                f"stage {row.name}: pipeline {settings.name} does not need it, it runs where {row.needs}"
             )
-        if former_inputs := start.former_inputs():
-            check_former_inputs(OffsetReader(settings.kafka), former_inputs)
-        monitor.follow(runtime)
-        watcher = ConfigWatcher(file, os.environ, start.settings) if file else None
-        labels = {"pipeline": settings.name, "stage": stage, "instance": str(instance)}
-        with traced(settings.tracing, runtime, labels):
-            asyncio.run(_run(f"{stage}-{instance}", built, runtime, watcher, monitor))
+    monitors = [
+        StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance) for stage in stages
+    ]
+    with served(settings.metrics, monitors), ExitStack() as stack:
+        prepared = []
+        for row, monitor in zip(rows, monitors, strict=True):
+            with log_lines_of(row.name):
+                stage = _prepare(resolve(row, settings, drain=drain), instance, file, monitor)
+            prepared.append(stage)
+            labels = {**monitor.labels, "instance": str(instance)}
+            stack.enter_context(traced(settings.tracing, stage.runtime, labels))
+        asyncio.run(_run(prepared))
+
+
+def _prepare(start: StageStart, instance: int, file: Path | None, monitor: StageMonitor) -> _PreparedStage:
+    """Build a stage and check its committed offsets."""
+    settings, built = start.settings, build(start)
+    runtime = build_runtime(start, built, instance)
+    if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
+        commit_first_offsets(
+            OffsetReader(settings.kafka),
+            runtime.inputs,
+            settings.aggregated.start,
+            built.first_checkpoint,
+            runtime.prior_output,
+        )
+    if former_inputs := start.former_inputs():
+        check_former_inputs(OffsetReader(settings.kafka), former_inputs)
+    monitor.follow(runtime)
+    watcher = ConfigWatcher(file, os.environ, settings) if file else None
+    return _PreparedStage(start.stage.name, instance, built, runtime, watcher, monitor)
 
 
 def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageRuntime:
@@ -110,24 +143,39 @@ def kafka_output(settings: PipelineSettings, member_id: str) -> Output:
     return AtLeastOnceProducer(settings.kafka, settings.transport, settings.topic)
 
 
-async def _run(
-    name: str, stage: BuiltStage, runtime: StageRuntime, watcher: ConfigWatcher | None, monitor: StageMonitor
-) -> None:
-    app = App(runtime)
-    declare_agent(app, stage.processor)
+async def _run(stages: Sequence[_PreparedStage]) -> None:
+    """Run the stages until they end. If one fails, stops the others and raises its error."""
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def stop() -> None:
-        monitor.health.stopping = True
+        for stage in stages:
+            stage.monitor.health.stopping = True
         stopping.set()
 
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop)
+    runs = []
+    for stage in stages:
+        with log_lines_of(stage.name):  # the task, its consumer thread and their calls keep the context
+            runs.append(asyncio.create_task(_run_stage(stage, stopping)))
+    ended, running = await asyncio.wait(runs, return_when=asyncio.FIRST_EXCEPTION)
+    if running:
+        stop()
+        await asyncio.wait(running)
+    for run in (*ended, *running):
+        run.result()
+
+
+async def _run_stage(stage: _PreparedStage, stopping: asyncio.Event) -> None:
+    """Run a stage until it ends or is stopped. Raises the error that ended it."""
+    app, name = App(stage.runtime), f"{stage.name}-{stage.instance}"
+    declare_agent(app, stage.built.processor)
     async with app.running():
         log.info("%s: started", name)
-        with monitor.on(loop), _watch_config(stage.step, watcher):
+        with stage.monitor.on(app.loop), _watch_config(stage.built.step, stage.watcher):
             failure = await _wait_for_exit(app, stopping)
     if failure is not None:
+        log.info("%s: ended by an error", name)
         raise failure
     log.info("%s: stopped, everything processed is committed", name)
 

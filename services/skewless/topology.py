@@ -330,6 +330,8 @@ def writer(name: str) -> Stage:
     return row
 
 
+ALL_STAGES = "all"
+"""Name of the process that runs all stages of a pipeline. No stage has this name."""
 SOURCE_STAGE = writer("tuples").name
 """Stage that reads the source topics."""
 ROUTING_STAGE = writer("worker-input").name

@@ -84,6 +84,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "": "tests/acceptance/test_join_page.py",
     },
     "docs/how-to/kubernetes.md": {"": CLUSTER},
+    "docs/how-to/one-process.md": {"": "tests/integration/test_one_process.py"},
     "docs/how-to/own-consumers.md": {
         "skewless up": "tests/integration/test_reader_examples.py",
     },

@@ -37,7 +37,7 @@ from helpers.waiting import until
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.lab.local import child_process
 from skewless.monitoring.metrics import METRICS
-from skewless.service import run_stage
+from skewless.service import run_stages
 from skewless.wire.tuples import TUPLES
 
 WORKERS = 6
@@ -131,7 +131,7 @@ def routed(pipeline: Pipeline) -> list[Sample]:
     watching = threading.Thread(target=watch)
     watching.start()
     try:
-        run_stage("router", pipeline.settings.model_copy(update={"metrics": shown}))
+        run_stages(["router"], pipeline.settings.model_copy(update={"metrics": shown}))
     finally:
         over.set()
         watching.join()

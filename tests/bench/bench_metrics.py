@@ -35,7 +35,7 @@ from skewless.engine.app import StageRuntime
 from skewless.engine.executor import RestoredPartition
 from skewless.engine.statistics import EngineStatistics
 from skewless.lab.datasets.base import START_MS
-from skewless.monitoring.stage_monitor import StageMonitor
+from skewless.monitoring.stage_monitor import StageMonitor, served
 from skewless.service import build, build_runtime
 from skewless.stages.built_stage import BuiltStage
 from skewless.stages.router.metrics import RouterMetrics
@@ -137,7 +137,7 @@ class Arm:
             shown = self._settings.metrics.model_copy(update={"port": free_port()})
             watched = StageMonitor(shown, pipeline=self._settings.name, stage="router", instance=0)
             watched.follow(self._wiring)
-            with watched.served() as listening, watched._reader.on(loop), scraping(listening):
+            with served(shown, [watched]) as listening, watched.reader.on(loop), scraping(listening):
                 yield loop
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from skewless.cli.commands.run import COLLECTION
 from skewless.config.loader import load
-from skewless.service import run_stage
+from skewless.service import run_stages
 
 
 def peak_rss_bytes() -> int:
@@ -27,7 +27,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(*COLLECTION)
     cpu, wall = time.process_time(), time.monotonic()
-    run_stage(stage, settings, drain=True)
+    run_stages([stage], settings, drain=True)
     usage = {
         "cpu_s": round(time.process_time() - cpu, 3),
         "wall_s": round(time.monotonic() - wall, 3),

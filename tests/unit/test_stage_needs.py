@@ -173,17 +173,17 @@ def test_dashboard_row_of_a_stage_that_is_not_always_needed_is_folded_and_names_
 
 
 @pytest.mark.parametrize(("archive", "added"), CASES)
-def test_run_stage_without_its_condition_is_refused(
+def test_run_stages_without_its_condition_is_refused(
     extended: type[PipelineSettings], archive: Section, added: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_with(extended, archive)
     monkeypatch.setattr(service, "StageMonitor", lambda *_, **__: pytest.fail("starts"))
     if "archiver" in added:
         with pytest.raises(pytest.fail.Exception, match="starts"):
-            service.run_stage("archiver", settings)
+            service.run_stages(["archiver"], settings)
     else:
         with pytest.raises(ConfigurationError, match=r"where `archive\.mode` is `all` or `results`"):
-            service.run_stage("archiver", settings)
+            service.run_stages(["archiver"], settings)
 
 
 def test_build_runtime_of_a_stage_reading_public_topics_has_their_origin(extended: type[PipelineSettings]) -> None:

@@ -15,6 +15,7 @@ A record's way through the engine:
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import time
@@ -81,6 +82,8 @@ class ConsumerThread(threading.Thread):
         pause_after_s: float = 1.0,
     ) -> None:
         super().__init__(name="consumer", daemon=True)
+        # A thread does not inherit context variables, such as that of the log.
+        self._context = contextvars.copy_context()
         self._on_loop = LoopCalls(loop)
         self._executor = executor
         self._assignment = executor.assignment
@@ -151,6 +154,9 @@ class ConsumerThread(threading.Thread):
 
     def run(self) -> None:
         """Run until stopped or failed, then call `stopped` on the loop with the error or None."""
+        self._context.run(self._run)
+
+    def _run(self) -> None:
         failure: BaseException | None = None
         try:
             self._open()

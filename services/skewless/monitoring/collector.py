@@ -1,4 +1,4 @@
-"""Converts the samples of a stage to Prometheus' format. Values are read at scrape time: no cost per record."""
+"""Converts the samples of stages to Prometheus' format. Values are read at scrape time: no cost per record."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from skewless.engine.step import HistogramSample, Sample
 from skewless.monitoring.metrics import METRICS, Metric
 
 ReadSamples = Callable[[], Iterable[Sample | HistogramSample]]
+StageSamples = tuple[ReadSamples, Mapping[str, str]]
+"""Reads the samples of a stage; the labels that all of them get."""
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -21,9 +23,8 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 class MetricsCollector(Collector):
     """Collects samples for Prometheus' client library; KeyError for a metric that is not in `METRICS`."""
 
-    def __init__(self, read_samples: ReadSamples, constant_labels: Mapping[str, str]) -> None:
-        self._read_samples = read_samples
-        self._constant_labels = constant_labels
+    def __init__(self, *stages: StageSamples) -> None:
+        self._stages = stages
 
     def describe(self) -> list[Family]:
         """Return all metrics without values. The registry calls this instead of `collect` when it registers."""
@@ -32,14 +33,15 @@ class MetricsCollector(Collector):
     def collect(self) -> Iterator[Family]:
         """Read all values and yield them by metric."""
         families: dict[str, Family] = {}
-        for sample in self._read_samples():
-            metric = _BY_NAME[sample.name]
-            family = families.setdefault(sample.name, _family(metric))
-            labels = {**self._constant_labels, **dict(zip(metric.labels, sample.labels, strict=True))}
-            if isinstance(sample, HistogramSample):
-                _add_histogram(family, labels, sample.histogram)
-            else:
-                family.add_sample(sample.name, labels, sample.value)
+        for read_samples, constant_labels in self._stages:
+            for sample in read_samples():
+                metric = _BY_NAME[sample.name]
+                family = families.setdefault(sample.name, _family(metric))
+                labels = {**constant_labels, **dict(zip(metric.labels, sample.labels, strict=True))}
+                if isinstance(sample, HistogramSample):
+                    _add_histogram(family, labels, sample.histogram)
+                else:
+                    family.add_sample(sample.name, labels, sample.value)
         yield from families.values()
 
 

@@ -55,7 +55,7 @@ class MetricsReader:
         finally:
             self._loop = None
 
-    def read(self) -> Values:
+    def read(self, timeout_s: float = READ_TIMEOUT_S) -> Values:
         """Return all values. Must not be called from the thread of the event loop."""
         if self._loop is None:
             self._last_values = list(self._all())
@@ -63,7 +63,7 @@ class MetricsReader:
         reading: concurrent.futures.Future[Values] = concurrent.futures.Future()
         with suppress(concurrent.futures.TimeoutError, RuntimeError):  # RuntimeError: the loop has just been closed
             self._loop.call_soon_threadsafe(lambda: reading.set_result(list(self._all())))
-            self._last_values = reading.result(READ_TIMEOUT_S)
+            self._last_values = reading.result(timeout_s)
         return self._last_values
 
     def _all(self) -> Iterator[Sample | HistogramSample]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local import published_processes
 
@@ -39,8 +40,11 @@ def _reasons(pipeline: str, process: str, host: str, port: int) -> tuple[str, ..
         with closing(http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)) as connection:
             connection.request("GET", "/readyz")
             answer = json.loads(connection.getresponse().read(MAX_BYTES))
-        if (answer["pipeline"], f"{answer['stage']}-{answer['instance']}") != (pipeline, process):
+        stage, _, instance = process.rpartition("-")
+        if (answer["pipeline"], str(answer["instance"])) != (pipeline, instance):
             return None
-        return tuple(map(str, answer["reasons"]))
+        if answer["stage"] == topology.ALL_STAGES:
+            answer = {**answer["stages"][stage], "stage": stage}
+        return tuple(map(str, answer["reasons"])) if answer["stage"] == stage else None
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         return None

@@ -24,6 +24,8 @@ UNREACHABLE = "127.0.0.1:1"
             ["batch", "--out", "o", "--ending-offsets", "2026-13-01"],
             "--ending-offsets: '2026-13-01' must be source.start, earliest, latest",
         ),
+        (["run", "all", "--instance", "1"], "--instance: one process runs all stages"),
+        (["run", "all", "--drain"], "--drain: use `skewless up --drain`"),
         (["batch", "--output-topic", "t", "--overwrite"], "--overwrite: applies only to --out"),
         (["batch"], "give the target of the results: either --out DIR or --output-topic TOPIC"),
         (["plan", "--topic", "a b"], "--topic: must contain only letters without accents, digits, '.', '_' and '-'"),

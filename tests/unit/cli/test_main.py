@@ -227,7 +227,7 @@ from skewless.errors import UnreachableError
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.kafka.call_with_timeout import TimedCalls
 
-def run_stage(*_args, **_options):
+def run_stages(*_args, **_options):
     run = RunStatistics()
     def hang():
         time.sleep(600)
@@ -235,7 +235,7 @@ def run_stage(*_args, **_options):
     assert not TimedCalls().call(hang, 0.05)
     raise UnreachableError("no answer from Kafka")
 
-skewless.service.run_stage = run_stage
+skewless.service.run_stages = run_stages
 from skewless.cli.main import main
 main(prog_name="skewless")
 """

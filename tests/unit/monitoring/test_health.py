@@ -27,7 +27,8 @@ from skewless.monitoring import server
 from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
 from skewless.monitoring.server import application, serve_http
-from skewless.monitoring.stage_monitor import StageMonitor
+from skewless.monitoring.stage_monitor import StageMonitor, served
+from skewless.operations.readiness import readiness
 from skewless.service import build, build_runtime
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -49,13 +50,22 @@ def wiring() -> StageRuntime:
     return build_runtime(start, build(start), 0)
 
 
-def monitor(pipeline: PipelineSettings, instance: int) -> StageMonitor:
-    return StageMonitor(pipeline.metrics, pipeline=pipeline.name, stage="router", instance=instance)
+def ready() -> StageRuntime:
+    runtime = wiring()
+    runtime.output.ready = True
+    assign(runtime.executor, {})
+    return runtime
+
+
+def monitor(pipeline: PipelineSettings, instance: int, stage: str = "router") -> StageMonitor:
+    return StageMonitor(pipeline.metrics, pipeline=pipeline.name, stage=stage, instance=instance)
 
 
 @contextlib.contextmanager
 def listening(address: str = "127.0.0.1") -> Iterator[int]:
-    collector = MetricsCollector(lambda: [Sample("skewless_tuples_total", (), 5)], {"pipeline": "p", "stage": "router"})
+    collector = MetricsCollector(
+        (lambda: [Sample("skewless_tuples_total", (), 5)], {"pipeline": "p", "stage": "router"})
+    )
     with serve_http(application(collector, {}), address=address, port=free_port(address)) as port:
         yield port
 
@@ -87,8 +97,8 @@ def raw(port: int, request: bytes) -> bytes:
 
 
 def test_metrics_server_one_port_serves_metrics_probes_and_version() -> None:
-    watched = monitor(settings(free_port()), 3)
-    with watched.served() as port:
+    pipeline = settings(free_port())
+    with served(pipeline.metrics, [monitor(pipeline, 3)]) as port:
         assert b'skewless_ready{pipeline="p",stage="router"} 0.0' in ask(port, "/metrics")[2]
         assert b"process_resident_memory_bytes" in ask(port, "/metrics")[2]
         assert get_json(port, "/livez")[0] == 200
@@ -96,6 +106,29 @@ def test_metrics_server_one_port_serves_metrics_probes_and_version() -> None:
         assert (status, body["ready"], body["reasons"]) == (503, False, ["starting: Kafka has not answered yet"])
         status, body = get_json(port, "/version")
         assert (status, body["version"], body["stage"], body["instance"]) == (200, __version__, "router", 3)
+
+
+def test_metrics_server_of_several_stages_is_ready_when_all_are() -> None:
+    pipeline = settings(free_port())
+    router, worker = (monitor(pipeline, 0, stage) for stage in ("router", "worker"))
+    router.follow(ready())
+    with served(pipeline.metrics, [router, worker]) as port:
+        status, body = get_json(port, "/readyz")
+        assert (status, body["ready"], body["stage"]) == (503, False, "all")
+        assert body["reasons"] == ["worker: starting: Kafka has not answered yet"]
+        assert body["stages"]["router"]["reasons"] == []
+        assert readiness(pipeline, dict.fromkeys(("router-0", "worker-0", "router-1"), "127.0.0.1")) == {
+            "router-0": (),
+            "worker-0": ("starting: Kafka has not answered yet",),
+        }
+        text = ask(port, "/metrics")[2].decode()
+        assert text.count("# TYPE skewless_ready gauge") == 1
+        assert 'skewless_ready{pipeline="p",stage="router"} 1.0' in text
+        assert 'skewless_ready{pipeline="p",stage="worker"} 0.0' in text
+        worker.follow(ready())
+        assert get_json(port, "/readyz")[0] == 200
+        worker.health.stopping = True
+        assert get_json(port, "/readyz")[1]["reasons"] == ["worker: stopping"]
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics/", "/healthz", "/../etc/passwd", "/livez/x"])
@@ -155,8 +188,9 @@ def seconds_until_closed(connection: socket.socket) -> float:
 @pytest.mark.parametrize("connections", [server.MAX_SCRAPES + 16, 2 * server.MAX_CONNECTIONS])
 def test_probes_slow_connections_are_open_answer_within_a_second(connections: int) -> None:
     """With twice the maximum, the oldest connections are closed."""
-    watched = monitor(settings(free_port()), 0)
-    with watched.served() as port, contextlib.ExitStack() as slow:
+    pipeline = settings(free_port())
+    watched = monitor(pipeline, 0)
+    with served(pipeline.metrics, [watched]) as port, contextlib.ExitStack() as slow:
         for _ in range(connections):
             slow.enter_context(connect(port)).sendall(b"GET /met")
         began = time.monotonic()
@@ -173,7 +207,7 @@ def test_probes_scrapes_hang_answer_within_a_second() -> None:
         release.wait(10)
         return []
 
-    app = application(MetricsCollector(hang, {}), {"/livez": lambda: (200, {})})
+    app = application(MetricsCollector((hang, {})), {"/livez": lambda: (200, {})})
     with serve_http(app, address="127.0.0.1", port=free_port()) as port, contextlib.ExitStack() as scrapes:
         for _ in range(server.MAX_SCRAPES):
             scrapes.enter_context(connect(port)).sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
@@ -207,7 +241,7 @@ def test_connection_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(mon
 
 def test_connection_that_does_not_read_its_answer_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "REQUEST_S", 0.5)
-    large = application(MetricsCollector(list, {}), {"/large": lambda: (200, {"text": "x" * 2**24})})
+    large = application(MetricsCollector((list, {})), {"/large": lambda: (200, {"text": "x" * 2**24})})
     with serve_http(large, address="127.0.0.1", port=free_port()) as port, connect(port) as unread:
         unread.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         (thread,) = wait_for_request_threads()
@@ -246,14 +280,16 @@ def test_metrics_server_after_its_block_refuses_connections() -> None:
 
 
 def test_metrics_server_port_0_serves_nothing() -> None:
-    with monitor(settings(0), 0).served() as port:
+    pipeline = settings(0)
+    with served(pipeline.metrics, [monitor(pipeline, 0)]) as port:
         assert port == 0
 
 
 def test_metrics_server_restarted_after_a_scrape_binds_the_same_port() -> None:
     port = free_port()
+    pipeline = settings(port)
     for _ in range(2):
-        with monitor(settings(port), 0).served():
+        with served(pipeline.metrics, [monitor(pipeline, 0)]):
             assert ask(port, "/metrics")[0] == 200
 
 
@@ -262,14 +298,20 @@ def test_metrics_server_port_in_use_is_a_configuration_error() -> None:
         used.bind(("127.0.0.1", 0))
         used.listen()
         port = used.getsockname()[1]
-        watched = monitor(settings(port), 0)
-        with pytest.raises(ConfigurationError, match=rf"cannot listen on 127.0.0.1:{port}"), watched.served():
+        pipeline = settings(port)
+        with (
+            pytest.raises(ConfigurationError, match=rf"cannot listen on 127.0.0.1:{port}"),
+            served(pipeline.metrics, [monitor(pipeline, 0)]),
+        ):
             pass
 
 
 def test_metrics_server_unknown_address_is_a_configuration_error() -> None:
-    watched = monitor(settings(free_port(), "no.such.host.invalid"), 0)
-    with pytest.raises(ConfigurationError, match=r"cannot listen on no\.such\.host\.invalid"), watched.served():
+    pipeline = settings(free_port(), "no.such.host.invalid")
+    with (
+        pytest.raises(ConfigurationError, match=r"cannot listen on no\.such\.host\.invalid"),
+        served(pipeline.metrics, [monitor(pipeline, 0)]),
+    ):
         pass
 
 

@@ -124,6 +124,20 @@ def test_text_log_record_is_a_readable_line() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING skewless\.service: look\n", stream.getvalue())
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_log_of_several_stages_names_the_stage_of_each_line(form: str) -> None:
+    stream = io.StringIO()
+    logs.set_up(LogSettings.model_validate({"format": form}), {**WHO, "stage": "all"}, stream)
+    logger = logging.getLogger("skewless.service")
+    with logs.log_lines_of("router"):
+        logger.info("look")
+    logger.info("look")
+    if form == "text":
+        assert [line.split()[3] for line in stream.getvalue().splitlines()] == ["router", "all"]
+    else:
+        assert [line["stage"] for line in lines(stream)] == ["router", "all"]
+
+
 def test_auto_log_format_is_text_on_a_terminal_and_json_elsewhere() -> None:
     stream = io.StringIO()
     logging_to(stream)

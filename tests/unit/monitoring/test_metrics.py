@@ -46,7 +46,7 @@ def shown(*values: Sample | HistogramSample) -> str:
 
 def text_of(values: Callable[[], Iterable[Sample | HistogramSample]]) -> str:
     registry = CollectorRegistry()
-    registry.register(MetricsCollector(values, HERE))
+    registry.register(MetricsCollector((values, HERE)))
     return generate_latest(registry).decode()
 
 
@@ -169,7 +169,7 @@ def test_histogram_observation_with_a_trace_is_an_exemplar_of_its_bucket_in_open
         histogram.observe(seconds, trace_id)
     registry = CollectorRegistry()
     sample = HistogramSample("skewless_batch_duration_seconds", (), histogram)
-    registry.register(MetricsCollector(lambda: [sample], HERE))
+    registry.register(MetricsCollector((lambda: [sample], HERE)))
     text = openmetrics.generate_latest(registry).decode()  # type: ignore[no-untyped-call]  # the library has no types
     buckets = [line for line in text.splitlines() if "_bucket{" in line]
     assert [line.partition("# ")[2] for line in buckets] == [

@@ -1,4 +1,4 @@
-"""Implements `skewless run`: runs one stage in the foreground, as in a container."""
+"""Implements `skewless run`: runs one stage, or all of them, in the foreground, as in a container."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from skewless import topology
 from skewless.cli.options import load_settings, pipeline_file, take_over
+from skewless.errors import ConfigurationError
 
 COLLECTION = (1_000_000, 50, 50)
 """Thresholds of Python's garbage collector: new objects, then collections of the younger generation.
@@ -24,49 +25,60 @@ STAGES = [row.name for row in topology.STAGES]
 
 
 # Usage names the argument only: a list of all stages is broken within a name where the line ends.
-@click.command(epilog=f"Stages: {', '.join(STAGES)}.")
-@click.argument("stage", type=click.Choice(STAGES), metavar="STAGE")
+@click.command(epilog=f"Stages: {', '.join(STAGES)}; all.")
+@click.argument("stage", type=click.Choice([*STAGES, topology.ALL_STAGES]), metavar="STAGE")
 @pipeline_file
 @click.option(
     "--instance",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Number of this process within its stage; must be unique.",
+    help="Number of this process within its stage; must be unique. Always 0 for `all`.",
 )
 @click.option("--drain", is_flag=True, help="Exit with 0 when all records up to the end of the source are processed.")
 @take_over
 def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over: bool) -> None:
-    """Run one stage until SIGTERM.
+    """Run one stage until SIGTERM, or `all` stages of the pipeline in one process.
+
+    A process with all stages has the topics and consumer groups of one process per stage: each can take over from the
+    other. If a stage fails, the process ends.
 
     On a terminal, the command ends with exit code 3 if the same process runs already, as `skewless up` does. Elsewhere,
     as in a container, it always replaces an earlier process with the same --instance.
 
     \b
-    Example:
+    Examples:
       skewless run router -f pipeline.yaml --instance 1
+      skewless run all -f pipeline.yaml
     """  # noqa: D301 - \b is click's marker for unwrapped text
+    if stage == topology.ALL_STAGES and instance:
+        raise ConfigurationError("--instance: one process runs all stages; to run more, run each stage on its own")
+    if stage == topology.ALL_STAGES and drain:
+        raise ConfigurationError("--drain: use `skewless up --drain`, which runs each stage until its input has ended")
     # Objects that imports create live for the whole process. The collector need not search them: it is off while they
     # are created, and gc.freeze() excludes them from then on.
     gc.disable()
     try:
         settings = load_settings(file)
         from skewless.monitoring import logs
-        from skewless.service import run_stage
+        from skewless.service import run_stages
 
         gc.freeze()
     finally:
         gc.set_threshold(*COLLECTION)
         gc.enable()
+    stages = [stage]
+    if stage == topology.ALL_STAGES:
+        stages = [row.name for row in topology.needed_stages(settings)]
     logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
     with ExitStack() as stack:
         if sys.stdin.isatty():
             from skewless.lab.local.published_processes import published, registering
             from skewless.operations.running_processes import check_not_running
 
-            name = f"{stage}-{instance}"
+            names = [f"{each}-{instance}" for each in stages]
             with registering(settings):
-                for note in () if take_over else check_not_running(settings, [name]):
+                for note in () if take_over else check_not_running(settings, names):
                     click.echo(f"note: {note}", err=True)
-                stack.enter_context(published(settings, {name: settings.metrics.port}))
-        run_stage(stage, settings, instance, file=file, drain=drain)
+                stack.enter_context(published(settings, dict.fromkeys(names, settings.metrics.port)))
+        run_stages(stages, settings, instance, file=file, drain=drain)
