@@ -198,10 +198,10 @@ def test_one_process_stage_is_replaced_ends_with_its_exit_code_and_commits_the_o
     child = tested.start("all")
     progress(tested)
     until(lambda: not tested.is_open("aggregator-changelog"))
-    twin = tested.start("observer")
+    successor = tested.start("observer")
     assert child.wait(WAIT_S) == 3
-    twin.send_signal(signal.SIGTERM)
-    assert twin.wait(WAIT_S) == 0
+    successor.send_signal(signal.SIGTERM)
+    assert successor.wait(WAIT_S) == 0
     lines = [json.loads(line) for line in (tested.folder / "all-0.log").read_text().splitlines() if line[0] == "{"]
     ends = {line["stage"]: line["message"].partition(": ")[2] for line in lines if line["logger"] == "skewless.service"}
     assert ends == {
