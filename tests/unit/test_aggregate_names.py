@@ -10,6 +10,7 @@ from skewless.algorithms.aggregates import AGGREGATES, columns_of
 NAMES = {*AGGREGATES, *(column.name for column in columns_of(AGGREGATES.values()))}
 
 OTHER_MEANINGS = {
+    "__init__.py": set(AGGREGATES),  # functions of the Python API
     "algorithms/grouping/even.py": {"count"},  # field of a numpy record
     "cli/inspect_view.py": {"count", "distinct", "min"},  # fields of the output, minutes
     "cli/commands/results.py": {"last"},  # a value of --window

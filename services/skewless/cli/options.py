@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,15 +13,13 @@ import click
 
 from skewless.cli.main import PROBLEM_LOCATOR
 from skewless.errors import ConfigurationError
+from skewless.times import FORM, parse_duration
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.settings import KafkaSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
 DEFAULT_FILE = Path("pipeline.yaml")
 SET_VARIABLES = "skewless.set_variables"
@@ -139,10 +136,10 @@ class Duration(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the duration in seconds; fail if it is not one."""
-        match = _DURATION.fullmatch(str(value))
-        if match is None or not float(match[1]):
-            self.fail(f"{value!r} is not a duration above 0 such as 30s, 5m, 1h or 2d.", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
+        seconds = parse_duration(str(value))
+        if seconds is None:
+            self.fail(f"{value!r} is not {FORM}.", param, ctx)
+        return seconds
 
 
 def load_settings(file: Path | None) -> PipelineSettings:

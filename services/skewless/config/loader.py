@@ -118,7 +118,7 @@ def variable_of(setting: str) -> str:
     """Return the environment variable of a setting: of `router.workers`, `SKEWLESS__ROUTER__WORKERS`."""
     parts = setting.split(".")
     match parts:
-        case ["kafka", "options", *option]:
+        case ["kafka", "options", *option] if option:
             parts = ["kafka", "options", "_".join(option)]
         case ["topics", "options", topic, *option] if option:
             parts = ["topics", "options", topic.replace("-", "_"), "_".join(option)]

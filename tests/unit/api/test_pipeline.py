@@ -1,0 +1,222 @@
+"""A pipeline in Python has the settings of the equivalent file, and its problems name the argument."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import skewless as sk
+from helpers.docs_blocks import ROOT, blocks
+from skewless.algorithms.aggregates import AGGREGATES
+from skewless.config import loader
+
+PAGE = ROOT / "docs" / "how-to" / "python.md"
+HEAVY = ("click", "pydantic", "numpy", "confluent_kafka", "pyarrow", "yaml")
+SASL: dict[str, Any] = {
+    "security_protocol": "SASL_SSL",
+    "sasl": {"mechanism": "PLAIN", "username": "u", "password": "007"},
+}
+CLICKS: dict[str, Any] = {"source": "clicks", "key": "user", "time": "ts"}
+
+
+def settings_in(text: str, folder: Path) -> object:
+    file = folder / "pipeline.yaml"
+    file.write_text(text)
+    return loader.load(file, {})
+
+
+def problems(*args: Any, **arguments: Any) -> tuple[str, ...]:
+    with pytest.raises(sk.ConfigurationError) as raised:
+        sk.Pipeline(*args, **arguments)
+    return raised.value.problems
+
+
+def test_import_of_the_package_imports_nothing_expensive_until_a_name_is_used() -> None:
+    program = (
+        f"import sys, skewless as sk; early = [name for name in {HEAVY} if name in sys.modules]; "
+        "missing = [name for name in sk.__all__ if getattr(sk, name).__module__.split('.')[0] != 'skewless']; "
+        "print(early, missing, set(sk.__all__) - set(dir(sk)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout == "[] [] set()\n"
+
+
+def test_package_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'skewless' has no attribute 'Pipelines'"):
+        _ = sk.Pipelines  # type: ignore[attr-defined] # it does not exist
+
+
+def test_function_of_each_aggregate_has_its_arguments_and_gives_its_element() -> None:
+    for name, aggregate in AGGREGATES.items():
+        function = getattr(sk, name)
+        parameters = inspect.signature(function).parameters
+        assert set(parameters) == {"value", *aggregate.arguments.model_fields, "name"}, name
+        assert function("amount", name="total") == {name: "amount", "as": "total"}
+    assert [sk.count(), sk.count("user")] == ["count", {"count": "user"}]
+    assert sk.quantile("ms", 0.5, 0.99, relative_error=0.02, name=("a", "b")) == {
+        "quantile": "ms",
+        "at": [0.5, 0.99],
+        "relative_error": 0.02,
+        "as": ["a", "b"],
+    }
+    assert sk.aggregate("earliest", "ms", limit=3) == {"earliest": "ms", "limit": 3}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"source": "Clicks.Raw"}, "name: clicks-raw\nsource: {topic: Clicks.Raw}"),
+        (
+            CLICKS | {"window": "1h", "aggregates": [sk.count(), sk.sum("amount")], "brokers": "kafka:9092"},
+            """
+            name: clicks
+            source: {topic: clicks}
+            kafka: {bootstrap_servers: 'kafka:9092'}
+            splitter: {key: {field: user}, time: {field: ts}, values: {amount: {field: amount}}}
+            aggregator: {window_s: 3600, aggregates: [count, {sum: amount}]}
+            """,
+        ),
+        (
+            {
+                "source": ["a", "b"],
+                "name": "both",
+                "key": ["country", {"field": "page", "name": "site"}],
+                "values": {"price": {"field": "order.price", "decimals": 2}, "ms": "took"},
+                "format": {"name": "csv", "columns": ["country", "page", "order.price", "took"]},
+                "window": {"size": "day", "zone": "Europe/Berlin"},
+                "aggregates": ["count"],
+                "brokers": ["a:1", "b:2"],
+                "router": {"workers": 4, "even": {"decay_tuples": 2000}},
+                "splitter": {"where": [{"field": "took", "above": 1e-05}]},
+                "kafka": {"options": {"socket.timeout.ms": "9000"}, **SASL},
+                "topics": {"options": {"worker-input": {"retention.ms": "86400000"}}},
+            },
+            """
+            name: both
+            source: {topics: [a, b]}
+            kafka:
+              bootstrap_servers: 'a:1,b:2'
+              options: {socket.timeout.ms: '9000'}
+              security_protocol: SASL_SSL
+              sasl: {mechanism: PLAIN, username: u, password: '007'}
+            topics: {options: {worker-input: {retention.ms: '86400000'}}}
+            splitter:
+              format: {name: csv, columns: [country, page, order.price, took]}
+              key: {fields: [{field: country}, {field: page, name: site}]}
+              values: {price: {field: order.price, decimals: 2}, ms: {field: took}}
+              where: [{field: took, above: 0.00001}]
+            router: {workers: 4, even: {decay_tuples: 2000}}
+            aggregator: {window: {size: day, zone: Europe/Berlin}, aggregates: [count]}
+            """,
+        ),
+        ({"source": "t", "window": timedelta(minutes=2)}, "name: t\nsource: {topic: t}\naggregator: {window_s: 120}"),
+    ],
+    ids=["topic alone", "main arguments", "groups and sections", "timedelta"],
+)
+def test_pipeline_of_arguments_has_the_settings_of_the_file(
+    arguments: dict[str, Any], text: str, tmp_path: Path
+) -> None:
+    assert sk.Pipeline(**arguments).settings == settings_in(text, tmp_path)
+
+
+def test_pipeline_to_yaml_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
+    pipeline = sk.Pipeline(**CLICKS, aggregates=[sk.mean("ms")], window=30, topics={"prefix": "007."})
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(pipeline.to_yaml())
+    assert sk.Pipeline.load(file).settings == pipeline.settings
+    secret = sk.Pipeline(**CLICKS, kafka=SASL)
+    assert "007" not in secret.to_yaml() + repr(secret)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"source": "a b"}, "source: must contain only letters"),
+        (CLICKS | {"window": "1x"}, "window: '1x' is not a duration above 0 such as 30s"),
+        (CLICKS | {"window": 0}, "window: should be greater than or equal to 0.001"),
+        (CLICKS | {"key": 3}, "key: must be a mapping of settings"),
+        (CLICKS | {"key": ["user"]}, "key: a composite key has at least 2 parts"),
+        (CLICKS | {"key": {"feild": "user"}}, "key.feild: unknown setting; did you mean field?"),
+        (CLICKS | {"time": {"field": "ts", "unit": "hours"}}, "time.unit: should be"),
+        (CLICKS | {"aggregates": [sk.aggregate("median", "ms")]}, "aggregates.0: unknown aggregate median"),
+        (CLICKS | {"aggregates": [sk.quantile("ms", 2)]}, "aggregates.0: at.0: should be less than or equal to 1"),
+        (CLICKS | {"aggregates": [sk.sum("order.Total")]}, "aggregates: 'order.Total' is not the name of a value: add"),
+        (CLICKS | {"values": {"ms": {"decimals": 12}}}, "values.ms.decimals: should be less than or equal to 9"),
+        (CLICKS | {"windw": "1m"}, "unknown argument windw, did you mean window?"),
+        (CLICKS | {"router": {"workers": "many"}}, "router.workers: should be a valid integer"),
+        (CLICKS | {"router": {"workers": object()}}, "router.workers: object is not a value of a setting"),
+        (CLICKS | {"splitter": {"key": {"field": "u"}}}, "key: splitter.key.field is set as well, remove one of them"),
+        (CLICKS | {"brokers": "kafka"}, "brokers: "),
+        (CLICKS | {"name": "No"}, "name: must contain only lower-case letters"),
+    ],
+    ids=str,
+)
+def test_pipeline_invalid_argument_is_named(arguments: dict[str, Any], expected: str) -> None:
+    (problem,) = problems(**arguments)
+    assert problem.startswith(expected)
+
+
+def test_pipeline_all_problems_are_reported_at_once() -> None:
+    assert sorted(problem.split(":")[0] for problem in problems("t", time={"unit": 1}, router={"workers": 0})) == [
+        "router.workers",
+        "time.unit",
+    ]
+
+
+def test_pipeline_load_arguments_override_the_environment_and_it_overrides_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: p\nsource: {topic: t}\nrouter: {workers: 2, grouping: key}\nevent_time: {max_ahead_s: 1}\n")
+    monkeypatch.setenv("SKEWLESS__ROUTER__WORKERS", "3")
+    monkeypatch.setenv("SKEWLESS__EVENT_TIME__MAX_AHEAD_S", "4")
+    settings = sk.Pipeline.load(file, name="other", router={"workers": 5}).settings
+    assert (settings.name, settings.router.workers, settings.router.grouping) == ("other", 5, "key")
+    assert settings.event_time.max_ahead_s == 4
+    monkeypatch.setenv("SKEWLESS__EVENT_TIME__MAX_AHEAD_S", "never")
+    with pytest.raises(sk.ConfigurationError) as raised:
+        sk.Pipeline.load(file, router={"grouping": "evn"})
+    places = {problem.rpartition(": ")[0].split(":")[0] for problem in raised.value.problems}
+    assert places == {"router.grouping", "SKEWLESS__EVENT_TIME__MAX_AHEAD_S"}
+    with pytest.raises(sk.ConfigurationError, match=r"gone.yaml: cannot be read"):
+        sk.Pipeline.load(tmp_path / "gone.yaml")
+
+
+def test_python_page_imports_only_the_package() -> None:
+    imported = [
+        ast.unparse(node)
+        for block in blocks(PAGE)
+        if block.language == "python"
+        for node in ast.walk(ast.parse(block.text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert imported == ["import skewless as sk"]
+
+
+def test_python_page_blocks_run_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program: dict[str, Any] = {}
+    for block in blocks(PAGE):
+        if block.name:
+            (tmp_path / block.name).write_text(block.text)
+        elif block.language == "python":
+            exec(block.text, program)  # noqa: S102 - the project's own page
+    printed = capsys.readouterr().out
+    assert "name: orders\n" in printed
+    assert "window: 'soon' is not a duration above 0 such as 30s," in printed
+    assert program["pipeline"].settings.router.workers == 16
