@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from skewless import testing
     from skewless.algorithms.aggregates.elements import (
         aggregate,
         count,
@@ -50,6 +51,7 @@ __all__ = [
     "smallest",
     "stddev",
     "sum",
+    "testing",
 ]
 
 _MODULES = {
@@ -67,6 +69,8 @@ if not TYPE_CHECKING:  # a type checker would accept any name
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "testing":
+            return import_module(f"{__name__}.testing")
         module = import_module(f"{__name__}.{_MODULES.get(name, 'algorithms.aggregates.elements')}")
         globals()[name] = getattr(module, name)
         return globals()[name]

@@ -1,8 +1,9 @@
-"""Durations as users write them, such as 30s or 5m."""
+"""Times and durations as users write them, such as 2026-03-01T10:00:00Z or 5m."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
@@ -13,3 +14,12 @@ def parse_duration(text: str) -> float | None:
     """Return a duration in seconds; None if the text is not a duration above 0."""
     match = _DURATION.fullmatch(text)
     return float(match[1]) * _SECONDS[match[2]] if match and float(match[1]) else None
+
+
+def instant_text(time_ms: int) -> str:
+    """Return a time in ms since the epoch in ISO 8601; the number itself beyond the years that Python supports."""
+    try:
+        time = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (OverflowError, ValueError):
+        return str(time_ms)
+    return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")

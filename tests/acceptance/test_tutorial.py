@@ -27,8 +27,9 @@ def answers(tmp_path: Path) -> list[str]:
 
 @pytest.mark.broker
 def test_tutorial_commands_as_written_give_the_documented_answers(answers: list[str]) -> None:
-    _broker, check, _produce, _topics, up, results, top, ticks, _stop, _ = answers
+    _broker, check, cases, _produce, _topics, up, results, top, ticks, _stop, _ = answers
     assert check == "pipeline.yaml: pipeline clicks is valid"
+    assert [line.split()[0] for line in cases.splitlines()] == ["passed", "passed"]
     assert up.count("finished, exit code 0") == 5
     shown = next(
         json.loads(block.text) for block in tutorial() if (block.language, block.name) == ("json", "aggregates")

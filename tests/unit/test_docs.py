@@ -28,15 +28,18 @@ from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
+from skewless.testing import cases
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.tuples import LateTuple, TupleFormat, TupleRecord
 
+NOW_MS = 1_800_000_000_000
 EXAMPLES = ROOT / "deploy" / "examples"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
-PIPELINES = [block for block in BLOCKS if block.language == "yaml"]
+CASES = [block for block in BLOCKS if block.name == "cases.yaml"]
+PIPELINES = [block for block in BLOCKS if block.language == "yaml" and block not in CASES]
 FACTS = [block for block in BLOCKS if block.language == "json"]
 COMMAND = re.compile(r"(?:^|[\s(])(?P<program>skewless|make) (?P<arguments>[a-z](?:'[^']*'|[^)|;&#>'])*)")
 INLINE = re.compile(r"`(skewless|make)\s([a-z][^`]*)`")
@@ -135,6 +138,19 @@ def test_docs_commands_in_sentences_exist_with_their_options() -> None:
 
 def test_docs_pipelines_are_valid(tmp_path: Path) -> None:
     assert_none(problem for block in PIPELINES for problem in problem_of(str(block), partial(load, block, tmp_path)))
+
+
+def test_docs_test_cases_pass_with_the_pipeline_of_their_page(tmp_path: Path) -> None:
+    def run(block: Block) -> None:
+        pipeline = next(each for each in PIPELINES if each.page == block.page)
+        file = tmp_path / block.name
+        file.write_text(block.text)
+        outcomes = [cases.check(load(pipeline, tmp_path), case, NOW_MS) for case in cases.read_cases(file)]
+        assert outcomes
+        assert [outcome for outcome in outcomes if outcome.differences] == []
+
+    assert CASES
+    assert_none(problem for block in CASES for problem in problem_of(str(block), partial(run, block)))
 
 
 def test_docs_pipeline_with_the_name_of_an_example_equals_it(tmp_path: Path) -> None:

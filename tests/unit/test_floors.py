@@ -35,7 +35,7 @@ FLOORS = (
     ("in_memory", "lab.local", "lab.progress", "lab.simulation", "lab.datasets"),
     ("spark", "smoke_test", "asyncapi", "operations"),
     ("lab",),
-    ("api", "cli"),
+    ("api", "testing", "cli"),
     ("apidocs",),
     ("__main__",),
 )

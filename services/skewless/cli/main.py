@@ -42,6 +42,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "up": "Run all stages of a pipeline on this machine.",
         "run": "Run one stage in the foreground.",
         "config": "Check or show the configuration of a pipeline.",
+        "test": "Compare the results of given records with expected ones.",
         "topics": "Create or verify the topics of a pipeline.",
         "sink": "Show or check the tables of results in a database.",
         "reset": "Remove the results and the state of a pipeline.",

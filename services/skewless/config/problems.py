@@ -57,11 +57,13 @@ MEANINGS = {
 FROM_ENVIRONMENT = "environment (no -f FILE)"
 
 
-def by_setting(problems: Sequence[ErrorDetails], document: Any) -> dict[Location, str]:
-    """Return the messages of problems by the path of their setting in the document."""
+def by_setting(
+    problems: Sequence[ErrorDetails], document: Any, model: type[BaseModel] = PipelineSettings
+) -> dict[Location, str]:
+    """Return the messages of problems by the path of their setting in the document, which `model` describes."""
     messages: dict[Location, str] = {}
     for problem in problems:
-        for setting, message in _by_setting(_in_document(problem["loc"], document), problem).items():
+        for setting, message in _by_setting(_in_document(problem["loc"], document), problem, model).items():
             # A setting with several allowed types has one error for each of them.
             messages[setting] = f"{messages[setting]}, or {message}" if setting in messages else message
     return messages
@@ -111,14 +113,14 @@ def _path(setting: Location) -> list[str]:
     return [".".join(map(str, setting))] if setting else []
 
 
-def _by_setting(group: Location, problem: ErrorDetails) -> dict[Location, str]:
+def _by_setting(group: Location, problem: ErrorDetails, model: type[BaseModel]) -> dict[Location, str]:
     """Return the messages of a problem by setting: a validator of a group may find several, in members of the group.
 
     Members are named; those of a list have numbers.
     """
     error = problem.get("ctx", {}).get("error")
-    messages = error.problems if isinstance(error, InvalidSettingsError) else (_message(problem, group),)
-    names, lines = _names(group), dict[Location, str]()
+    messages = error.problems if isinstance(error, InvalidSettingsError) else (_message(problem, group, model),)
+    names, lines = _names(group, model), dict[Location, str]()
     for message in messages:
         member, colon, detail = message.partition(": ")
         names_a_member = colon and (member.split(".")[0] in names or member.isdigit())
@@ -146,12 +148,12 @@ def _in_document(location: Location, document: Any) -> Location:
     return location
 
 
-def _message(problem: ErrorDetails, setting: Location) -> str:
+def _message(problem: ErrorDetails, setting: Location, model: type[BaseModel]) -> str:
     match problem["type"]:
         case "missing":
             return "is required"
         case "extra_forbidden":
-            return "unknown setting" + _suggestion(setting)
+            return "unknown setting" + _suggestion(setting, model)
         case "model_type" | "model_attributes_type" | "dict_type":
             return "must be a mapping of settings; add settings, or remove it"
     return plain(problem)
@@ -169,17 +171,16 @@ def plain(problem: ErrorDetails) -> str:
     return problem["msg"].replace("Input should", "should").replace("String should", "should")
 
 
-def _suggestion(setting: Location) -> str:
+def _suggestion(setting: Location, model: type[BaseModel]) -> str:
     if renamed := RENAMED.get(".".join(map(str, setting))):
         return f"; did you mean {renamed}?"
-    names = _names(setting[:-1])
+    names = _names(setting[:-1], model)
     close = difflib.get_close_matches(str(setting[-1]), names, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known settings: {', '.join(names)}" if names else ""
 
 
-def _names(group: Location) -> list[str]:
+def _names(group: Location, model: type[BaseModel]) -> list[str]:
     """Return the names of the settings in a group."""
-    model: type[BaseModel] = PipelineSettings
     for part in group:
         if isinstance(part, int):  # an element of a list, whose settings class was found already
             continue

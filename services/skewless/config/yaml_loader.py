@@ -54,7 +54,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         document = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}; check the path given to -f") from None
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}; check the path") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path}: is not UTF-8 text (byte {error.start})") from None
     except yaml.YAMLError as error:

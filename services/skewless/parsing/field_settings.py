@@ -20,7 +20,11 @@ HeaderName = Annotated[str, Field(min_length=1, max_length=1024)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=1000)]
 
 
-def _instant(value: Any) -> Any:
+def instant_of(value: Any) -> Any:
+    """Return a time in ms since the epoch if it is text in ISO 8601, in UTC without a zone; other values unchanged.
+
+    Raises ValueError for other text.
+    """
     if isinstance(value, str) and not value.lstrip("-").isdigit():
         try:
             value = datetime.fromisoformat(value)
@@ -32,7 +36,7 @@ def _instant(value: Any) -> Any:
     return value
 
 
-Instant = Annotated[int, BeforeValidator(_instant), Field(ge=FIRST_INSTANT, le=LAST_INSTANT)]
+Instant = Annotated[int, BeforeValidator(instant_of), Field(ge=FIRST_INSTANT, le=LAST_INSTANT)]
 
 
 RESERVED_NAMES = frozenset(

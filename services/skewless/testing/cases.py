@@ -1,0 +1,194 @@
+"""Test cases of a pipeline in a YAML file: records, and what the pipeline must compute from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from pydantic import Field, ValidationError, model_validator
+
+from skewless.config import yaml_loader
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.problems import by_setting, describe
+from skewless.errors import ConfigurationError
+from skewless.parsing.field_settings import Instant, instant_of
+from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.testing.run import InvalidRecord, Outcome, Record, outcome_of
+from skewless.times import instant_text
+
+IDENTITY = ("topic", "partition", "offset", "id", "key", "window_start")
+"""Fields that say which row of a topic is meant."""
+TIMES = ("window_start", "window_end", "time", "watermark", "left_time", "right_time")
+TOLERANCE = 1e-9
+"""Relative difference of equal doubles, such as means. All other numbers must be equal."""
+Row = dict[str, Any]
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class CaseRecord(SettingsModel):
+    """A Kafka record of a test case."""
+
+    value: Any = Field(None, description="Text, or a value that is written as JSON. null: a record without a value.")
+    key: str | None = None
+    timestamp: Instant | None = None
+    partition: int = Field(0, ge=0, le=1023)
+    topic: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+
+    def to_record(self) -> Record:
+        """Return the record for `run`."""
+        return Record(**dict(self))
+
+
+class Case(SettingsModel):
+    """A test case. Expected rows contain the fields that are compared."""
+
+    name: str
+    now: Instant | None = Field(None, description="Time of the run. null: that of the clock.")
+    values: tuple[Any, ...] | None = Field(None, description="Values of the records, in the order of their offsets.")
+    records: tuple[CaseRecord, ...] | None = Field(None, description="Whole records, instead of `values`.")
+    results: tuple[Row, ...] | None = Field(None, description="The last version of all results. null: any.")
+    late: int | tuple[Row, ...] = Field(0, description="Late tuples, or their number.")
+    invalid: int | tuple[Row, ...] = Field(0, description="Invalid records, or their number.")
+    topics: dict[str, tuple[Row, ...]] = Field(
+        default_factory=dict, description="Records of other public topics by name, such as `joined`."
+    )
+
+    @model_validator(mode="after")
+    def _has_records(self) -> Case:
+        if (self.values is None) == (self.records is None):
+            raise InvalidSettingsError("values: set either values or records")
+        return self
+
+
+class CaseFile(SettingsModel):
+    """A file with test cases."""
+
+    cases: tuple[Case, ...] = Field(min_length=1)
+
+
+class CaseOutcome(NamedTuple):
+    """A test case that was run."""
+
+    name: str
+    differences: list[str]
+    """One line each. Empty if the case passed."""
+
+
+def read_cases(file: Path) -> Sequence[Case]:
+    """Read the test cases of a file. Raises ConfigurationError with all problems."""
+    document = yaml_loader.read(file)
+    try:
+        return CaseFile.model_validate(document).cases
+    except ValidationError as error:
+        messages = by_setting(error.errors(include_url=False, include_input=False), document, CaseFile)
+        raise ConfigurationError(*describe(messages, {}, file, document)) from None
+
+
+def check(settings: PipelineSettings, case: Case, now_ms: int) -> CaseOutcome:
+    """Run a test case, and compare what the pipeline has computed with what the case expects.
+
+    `now_ms` is the time of the run if the case has none.
+    """
+    records = case.values if case.records is None else [record.to_record() for record in case.records]
+    outcome = outcome_of(settings, records or (), now_ms if case.now is None else case.now)
+    return CaseOutcome(case.name, list(_differences(case, outcome)))
+
+
+def _differences(case: Case, outcome: Outcome) -> Iterator[str]:
+    if case.results is not None:
+        yield from _compare("results", case.results, [result.to_dict() for result in outcome.results])
+    invalid = [_invalid_row(record) for record in outcome.invalid]
+    yield from _compare("late", case.late, outcome.late)
+    yield from _compare("invalid", case.invalid, invalid)
+    for name, rows in case.topics.items():
+        if name not in outcome.topics:
+            yield f"topics.{name}: the pipeline has no such public topic ({', '.join(outcome.topics)})"
+        else:
+            yield from _compare(f"topics.{name}", rows, outcome.topics[name])
+
+
+def _invalid_row(record: InvalidRecord) -> Row:
+    texts = {"key": record.key, "value": record.value}
+    return {name: getattr(record, name) for name in ("topic", "partition", "offset", "reason")} | {
+        name: None if part is None else part.decode("utf-8", "replace") for name, part in texts.items()
+    }
+
+
+def _compare(what: str, expected: int | Sequence[Row], actual: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each difference between the expected rows, or their number, and the actual ones."""
+    if isinstance(expected, int):
+        if expected != len(actual):
+            yield f"{what}: {len(actual)}, expected {expected}"
+            yield from (f"{what}: {_text(row)}" for row in actual)
+        return
+    unmatched, missing = list(actual), []
+    for row in expected:
+        equal = next((found for found in unmatched if not list(_unequal(row, found))), None)
+        if equal is None:
+            missing.append(row)
+        else:
+            unmatched.remove(equal)
+    for row in missing:
+        same = next((found for found in unmatched if _is_same(row, found)), None)
+        if same is None:
+            yield f"{what}: missing {_text(row)}"
+            continue
+        unmatched.remove(same)
+        identity = ", ".join(f"{name} {row[name]}" for name in IDENTITY if name in row)
+        for name in _unequal(row, same):
+            found = f"is {_text(same[name])}" if name in same else f"is not a field (fields: {', '.join(same)})"
+            yield f"{what}: {identity}: {name} {found}, expected {_text(row[name])}"
+    yield from (f"{what}: unexpected {_text(row)}" for row in unmatched)
+
+
+def _is_same(expected: Row, actual: Mapping[str, Any]) -> bool:
+    """Return whether the expected row names the actual one."""
+    names = [name for name in IDENTITY if name in expected]
+    return bool(names) and all(name in actual and _equal(expected[name], actual[name]) for name in names)
+
+
+def _unequal(expected: Row, actual: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the expected fields that the actual row does not have."""
+    yield from (name for name, value in expected.items() if name not in actual or not _equal(value, actual[name]))
+
+
+def _equal(expected: Any, actual: Any) -> bool:
+    """Return whether values are equal. Times may be given in ISO 8601, and keys that are numbers without quotes."""
+    match expected, actual:
+        case list(), list():
+            equal = len(expected) == len(actual) and all(map(_equal, expected, actual))
+        case dict(), dict():
+            equal = expected.keys() == actual.keys() and all(_equal(expected[name], actual[name]) for name in expected)
+        case (bool(), _) | (_, bool()):
+            equal = expected is actual
+        case str(), int():
+            equal = _is_instant(expected, actual)
+        case int() | float(), float():
+            equal = math.isclose(expected, actual, rel_tol=TOLERANCE)
+        case int() | float(), int() | Decimal():
+            equal = Decimal(str(expected)) == actual
+        case int() | float(), str():
+            equal = str(expected) == actual
+        case _:
+            equal = bool(expected == actual)
+    return equal
+
+
+def _is_instant(text: str, time_ms: int) -> bool:
+    try:
+        return bool(instant_of(text) == time_ms)
+    except ValueError:
+        return False
+
+
+def _text(value: Any) -> str:
+    """Return a value or a row as JSON, its times in ISO 8601 as test cases have them."""
+    if isinstance(value, Mapping):
+        times = {name: instant_text(value[name]) for name in TIMES if isinstance(value.get(name), int)}
+        value = {**value, **times}
+    return _encode(value).decode()

@@ -1,0 +1,133 @@
+"""Runs a pipeline in memory over records of a test, and returns everything that it writes to its public topics."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from skewless import topology
+from skewless.api.pipeline import Pipeline
+from skewless.api.results import Result, result_reader
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError, unknown
+from skewless.in_memory import InMemoryPipeline
+from skewless.operations.dead_letters import decode_headers
+from skewless.parsing.field_settings import instant_of
+from skewless.wire.record import OutputRecord
+
+DEAD_LETTERS = "dead-letters"
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A Kafka record. A value that is neither text nor bytes is written as JSON."""
+
+    value: Any = None
+    key: str | bytes | None = None
+    timestamp: int | datetime | None = None
+    """Kafka timestamp: ms since the epoch, or a time, in UTC if it names no zone. None: the time of the run."""
+    partition: int = 0
+    topic: str | None = None
+    """Needed if the pipeline reads several topics."""
+    headers: Mapping[str, str | bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidRecord:
+    """A record that the pipeline cannot read."""
+
+    topic: str
+    partition: int
+    offset: int
+    """Its position among the records of its partition, from 0 on."""
+    reason: str
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Everything that a pipeline has computed from the records of a test."""
+
+    results: Sequence[Result]
+    """The last version of each result, by window and key."""
+    late: Sequence[Mapping[str, Any]]
+    """Late tuples, as the records of topic `late`: key, value or values, time, watermark, partition, offset."""
+    invalid: Sequence[InvalidRecord]
+    """Records that cannot be read."""
+    topics: Mapping[str, Sequence[Mapping[str, Any]]]
+    """JSON of the records of all public topics, such as `joined`."""
+
+
+def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datetime | None = None) -> Outcome:
+    """Process the records with all stages up to the end of their topics, so that all windows close.
+
+    An element that is not a `Record` is the value of one. Records of a partition are read in their order, so lateness
+    depends on it. `now` is the time of the run, by default that of the clock: it is the timestamp of records that have
+    none, and records that are ahead of it by more than `event_time.max_ahead_s` are invalid.
+
+    Raises ConfigurationError for a record of a topic that the pipeline does not read.
+    """
+    return outcome_of(pipeline.settings, records, time.time_ns() // 1_000_000 if now is None else _ms(now))
+
+
+def outcome_of(settings: PipelineSettings, records: Iterable[Record | Any], now_ms: int) -> Outcome:
+    """Process the records with a pipeline of these settings, see `run`."""
+    outputs = [_output(record, position, settings) for position, record in enumerate(records)]
+    partitions: dict[str, int] = {}
+    for output in outputs:
+        partitions[output.topic] = max(partitions.get(output.topic, 1), (output.partition or 0) + 1)
+    written = InMemoryPipeline(settings, partitions).process(outputs, now_ms, end=True)
+    public = [row.name for row in topology.needed_topics(settings) if row.public and row.name != DEAD_LETTERS]
+    topics = {name: [json.loads(record.value) for record in written[name] if record.value] for name in public}
+    invalid = [
+        InvalidRecord(found.topic, int(found.partition), int(found.offset), found.reason, record.key, record.value)
+        for record in written.get(DEAD_LETTERS, ())
+        if (found := decode_headers(record.headers)) is not None
+    ]
+    return Outcome(_newest_results(written.get("aggregates", ()), settings), topics.get("late", ()), invalid, topics)
+
+
+def _output(record: Record | Any, position: int, settings: PipelineSettings) -> OutputRecord:
+    record = record if isinstance(record, Record) else Record(value=record)
+    topics = sorted(set(settings.user_topics.values()))
+    topic = record.topic or (topics[0] if len(topics) == 1 else None)
+    if topic is None:
+        named = " and ".join(topics) or "the topics of a pattern"
+        raise ConfigurationError(f"records.{position}: name its topic, because the pipeline reads {named}")
+    if topic not in topics and settings.source_pattern is None:
+        raise ConfigurationError(f"records.{position}: {unknown('source topic', topic, topics)}")
+    headers = [(name, _bytes(value) or b"") for name, value in record.headers.items()]
+    timestamp = None if record.timestamp is None else _ms(record.timestamp)
+    return OutputRecord(topic, _bytes(record.value), _bytes(record.key), record.partition, timestamp, headers)
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    return value.encode() if isinstance(value, str) else _encode(value)
+
+
+def _ms(time: int | datetime) -> int:
+    ms: int = instant_of(time)
+    return ms
+
+
+def _newest_results(records: Iterable[OutputRecord], settings: PipelineSettings) -> list[Result]:
+    if settings.source is None:
+        return []
+    read = result_reader(settings.results, settings.splitter.key.parts)
+    newest: dict[bytes | None, Result] = {}
+    for record in records:
+        newest.pop(record.key, None)
+        if record.value is not None:  # otherwise a correction has removed the result
+            newest[record.key] = read(json.loads(record.value, parse_float=Decimal))
+    return sorted(newest.values(), key=lambda result: (result.window_start, result.window_end, result.key))

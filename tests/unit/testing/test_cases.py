@@ -1,0 +1,136 @@
+"""Test cases in a file pass if the pipeline computes what they expect, and otherwise show every difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from skewless.cli.main import main
+
+START_MS = 1_767_225_600_000
+PIPELINE = """
+name: p
+source: {topic: t}
+splitter: {key: {field: k}, value: {field: v, decimals: 1}, time: {field: at, unit: iso8601}}
+aggregator: {aggregates: [count, sum, mean]}
+"""
+RECORDS: list[Any] = [
+    {"k": "5", "v": 0.1, "at": "2026-01-01T00:00:01Z"},
+    {"k": "5", "v": 0.2, "at": "2026-01-01T00:00:02Z"},
+    {"k": "b", "v": 1, "at": "2026-01-01T00:01:02Z"},
+]
+LATE_AND_INVALID: list[Any] = [*RECORDS, {"k": "c", "v": 1, "at": "2025-01-01"}, {"v": 1, "at": "2026-01-01"}]
+ROWS: list[dict[str, Any]] = [
+    {"key": "b", "count": 1},
+    {"key": 5, "window_start": "2026-01-01T00:00:00Z", "sum": 0.3, "mean": 0.15},
+]
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+
+    def run_cases(*cases: Any, options: tuple[str, ...] = ()) -> Result:
+        file = tmp_path / "cases.yaml"
+        file.write_text(yaml.safe_dump({"cases": cases}, sort_keys=False))
+        return CliRunner().invoke(main, ["test", "-f", str(tmp_path / "pipeline.yaml"), str(file), *options])
+
+    return run_cases
+
+
+def test_test_cases_that_hold_pass(run: Run) -> None:
+    whole = {"value": RECORDS[0], "partition": 2, "key": "x", "headers": {"h": "1"}, "timestamp": "2026-01-01"}
+    late = {"key": "c", "time": "2025-01-01T00:00:00Z", "offset": 3}
+    result = run(
+        {"name": "rows", "values": RECORDS, "results": ROWS},
+        {"name": "counts", "values": LATE_AND_INVALID, "late": 1, "invalid": 1},
+        {
+            "name": "others",
+            "values": LATE_AND_INVALID,
+            "late": [late],
+            "invalid": [{"offset": 4, "reason": "key field missing"}],
+        },
+        {"name": "whole records", "records": [whole], "results": [{"count": 1, "revision": 0}]},
+        {"name": "topics", "values": RECORDS, "topics": {"late": []}},
+        {"name": "ahead", "values": RECORDS, "now": "2025-12-31T23:00:00Z", "results": [], "invalid": 3},
+    )
+    assert (result.exit_code, result.output.count("passed  ")) == (0, 6), result.output
+
+
+@pytest.mark.parametrize(
+    ("expected", "lines"),
+    [
+        (
+            {"results": [{"key": "b", "count": 2, "sum": 1.0}, ROWS[1]]},
+            ["results: key b: count is 1, expected 2"],
+        ),
+        ({"results": [{"key": "b", "cnt": 1}, ROWS[1]]}, ["results: key b: cnt is not a field (fields: key, window_s"]),
+        (
+            {"results": [{"key": "z", "count": 1}, ROWS[0]]},
+            [
+                'results: missing {"key":"z","count":1}',
+                'results: unexpected {"key":"5","window_start":"2026-01-01T00:00:00Z","window_end":"2026-01-01T00:01',
+            ],
+        ),
+        ({"results": [*ROWS, ROWS[0]]}, ['results: missing {"key":"b","count":1}']),
+        ({"results": [ROWS[0], ROWS[1] | {"mean": 0.1500001}]}, ["results: window_start 2026"]),
+        ({"results": [ROWS[0], ROWS[1] | {"sum": 0.31}]}, ["results: window_start 2026"]),
+        ({"late": 1}, ["late: 0, expected 1"]),
+        (
+            {"values": LATE_AND_INVALID, "late": 1},
+            ["invalid: 1, expected 0", 'invalid: {"topic":"t","partition":0,"offset":4'],
+        ),
+        ({"topics": {"joined": []}}, ["topics.joined: the pipeline has no such public topic (late, aggregates"]),
+    ],
+    ids=["value", "name", "key", "number of rows", "mean", "sum", "late", "invalid", "topic"],
+)
+def test_test_case_that_does_not_hold_shows_the_difference(
+    run: Run, expected: dict[str, Any], lines: list[str]
+) -> None:
+    result = run({"name": "good", "values": RECORDS}, {"name": "bad", "values": RECORDS} | expected)
+    passed, failed, *shown = result.stdout.splitlines()
+    assert (result.exit_code, passed, failed) == (1, "passed  good", "FAILED  bad")
+    assert len(shown) == len(lines)
+    starts = zip(shown, lines, strict=True)
+    assert all(line.strip().replace("key 5, ", "").startswith(start) for line, start in starts), shown
+    assert result.stderr == "error: pipeline p: 1 of 2 cases failed\n"
+
+
+def test_test_json_has_an_object_per_case(run: Run) -> None:
+    result = run({"name": "a", "values": RECORDS}, {"name": "b", "values": [], "late": 2}, options=("--json",))
+    shown = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(case["name"], case["passed"], case["differences"]) for case in shown] == [
+        ("a", True, []),
+        ("b", False, ["late: 0, expected 2"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ({"name": "x"}, "cases.0.values: set either values or records"),
+        ({"name": "x", "values": [], "records": []}, "cases.0.values: set either values or records"),
+        ({"name": "x", "values": [], "result": []}, "cases.0.result: unknown setting; did you mean results?"),
+        ({"name": "x", "values": 3}, "cases.0.values: should be a list"),
+        ({"name": "x", "records": [{"partition": -1}]}, "cases.0.records.0.partition: should be greater than"),
+        ({"name": "x", "values": [], "now": "noon"}, "cases.0.now: 'noon' is not a time in ISO 8601"),
+    ],
+)
+def test_test_case_that_is_invalid_is_wrong_use(run: Run, case: dict[str, Any], message: str) -> None:
+    result = run(case)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_test_without_a_file_of_cases_is_wrong_use(run: Run, tmp_path: Path) -> None:
+    missing = CliRunner().invoke(main, ["test", "-f", str(tmp_path / "pipeline.yaml"), str(tmp_path / "none.yaml")])
+    assert (missing.exit_code, "none.yaml: cannot be read: No such file" in missing.stderr) == (2, True)
+    assert run(options=()).exit_code == 2

@@ -1,0 +1,101 @@
+"""A pipeline over a list of records gives typed results, late tuples and invalid records, without Kafka."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import skewless as sk
+
+START_MS = 1_767_225_600_000
+MINUTE_MS = 60_000
+CLICKS: dict[str, Any] = {"source": "clicks", "key": "user", "time": "ts"}
+SIDES = {side: {"topic": side, "id": {"field": "id"}, "time": {"field": "ts"}} for side in ("left", "right")}
+
+
+def click(user: str, second: int, **fields: Any) -> dict[str, Any]:
+    return {"user": user, "ts": START_MS + second * 1000, **fields}
+
+
+def test_run_results_have_the_types_of_their_aggregates() -> None:
+    pipeline = sk.Pipeline(
+        **CLICKS,
+        values={"price": {"field": "price", "decimals": 2}, "ms": "ms", "page": {"field": "page", "kind": "text"}},
+        aggregates=[sk.count(), sk.sum("price"), sk.mean("ms"), sk.largest("price", n=2), sk.distinct("page")],
+    )
+    prices = (0.1, 0.2, 9007199254740993)
+    records = [click("ada", i, price=price, ms=i, page=f"p{i % 2}") for i, price in enumerate(prices)]
+    (result,) = sk.testing.run(pipeline, records).results
+    assert (result.key, result.window_start, result.window_end) == ("ada", START_MS, START_MS + MINUTE_MS)
+    assert result.sum_price == Decimal("9007199254740993.30")
+    assert result.largest_price == [Decimal("9007199254740993.00"), Decimal("0.20")]
+    assert (result.count, result.mean_ms, type(result.mean_ms), result.distinct_page) == (3, 1.0, float, 2)
+    assert list(result.to_dict()) == ["key", "window_start", "window_end", *result.fields, "revision"]
+    assert copy.deepcopy(result) == result
+    with pytest.raises(AttributeError, match=r"no field sum_ms .fields: key, window_start, .* count, sum_price"):
+        _ = result.sum_ms
+
+
+def test_run_windows_composite_keys_and_conditions_are_those_of_the_pipeline() -> None:
+    pipeline = sk.Pipeline(
+        source="clicks",
+        key=["user", "page"],
+        time="ts",
+        aggregates=["count"],
+        aggregator={"emit": "final", "having": {"count": {"at_least": 2}}},
+    )
+    records = [click("ada", second, page="home") for second in (0, 1, 60, 61, 120)]
+    found = sk.testing.run(pipeline, records).results
+    assert [(result.window_start, result.user, result.page, result.count) for result in found] == [
+        (START_MS, "ada", "home", 2),
+        (START_MS + MINUTE_MS, "ada", "home", 2),
+    ]
+
+
+def test_run_late_and_invalid_records_are_found_by_their_offsets() -> None:
+    pipeline = sk.Pipeline(**CLICKS)
+    other = sk.testing.Record(value=click("eve", 1), partition=1, key="k", headers={"h": "1"})
+    outcome = sk.testing.run(pipeline, [click("ada", 200), click("ada", 1), "{", other])
+    assert [(late["key"], late["offset"], late["watermark"]) for late in outcome.late] == [
+        ("ada", 1, START_MS + 190_000)
+    ]
+    (invalid,) = outcome.invalid
+    assert (invalid.topic, invalid.partition, invalid.offset, invalid.value) == ("clicks", 0, 2, b"{")
+    assert "JSON" in invalid.reason
+    assert [result.key for result in outcome.results] == ["eve", "ada"]
+
+
+def test_run_record_without_a_timestamp_has_that_of_the_run() -> None:
+    pipeline = sk.Pipeline("clicks", window="1h")
+    at = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
+    given = sk.testing.Record(value="x", key="ada", timestamp=at.replace(hour=2))
+    outcome = sk.testing.run(pipeline, [sk.testing.Record(value="x", key="ada"), given], now=at)
+    assert [result.window_start for result in outcome.results] == [START_MS]
+    assert [record.reason for record in outcome.invalid] == ["time too far ahead of the clock"]
+
+
+def test_run_same_records_give_the_same_outcome() -> None:
+    pipeline = sk.Pipeline(**CLICKS, replicas={"worker": 2}, router={"workers": 4})
+    records = [click(f"user{number % 5}", number) for number in range(300)]
+    assert sk.testing.run(pipeline, records) == sk.testing.run(pipeline, records)
+
+
+def test_run_pipeline_that_joins_has_the_records_of_its_topics(tmp_path: Any) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps({"name": "p", "join": {**SIDES, "apart_s": 5}}))
+    pipeline = sk.Pipeline.load(file)
+    sent = [("left", "a"), ("left", "b"), ("right", "a")]
+    records = [sk.testing.Record(value={"id": name, "ts": START_MS}, key=name, topic=side) for side, name in sent]
+    outcome = sk.testing.run(pipeline, records)
+    assert [pair["id"] for pair in outcome.topics["joined"]] == ["a"]
+    assert [row["id"] for row in outcome.topics["unmatched-left"]] == ["b"]
+    assert (outcome.results, outcome.late, outcome.invalid) == ([], (), [])
+    with pytest.raises(sk.ConfigurationError, match=r"records.0: name its topic, .* reads left and right"):
+        sk.testing.run(pipeline, [{}])
+    with pytest.raises(sk.ConfigurationError, match=r"records.0: unknown source topic lef, did you mean left"):
+        sk.testing.run(pipeline, [sk.testing.Record(topic="lef")])
