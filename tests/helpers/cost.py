@@ -19,7 +19,7 @@ BUDGETS_CPU_S = {
     "chart": 45,
     "integration": 250,
     "laws": 80,
-    "spark": 110,
+    "spark": 140,
     "unit": 190,
     "vectors": 20,
 }

@@ -41,6 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Run": {
         "up": "Run all stages of a pipeline on this machine.",
         "run": "Run one stage in the foreground.",
+        "stream": "Run a pipeline as a query of Spark instead of stages.",
         "config": "Check or show the configuration of a pipeline.",
         "test": "Compare the results of given records with expected ones.",
         "topics": "Create or verify the topics of a pipeline.",

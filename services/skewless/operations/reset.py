@@ -8,7 +8,7 @@ evidence in the remaining topics contradicts the missing offsets, and a repeated
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from skewless import topology
@@ -42,17 +42,19 @@ class Leftovers:
         return not (self.topics or self.groups or self.tables)
 
 
-def wait_until_stopped(settings: PipelineSettings, report: Callable[[str], None]) -> None:
+def wait_until_stopped(
+    settings: PipelineSettings, report: Callable[[str], None], stages: Sequence[topology.Stage] = topology.STAGES
+) -> None:
     """Wait for the end of the sessions of stopped processes. Raises CheckFailedError if processes still run then.
 
     A process that is stopped or killed may stay in its group until its session ends, as if it still ran. `report` is
-    called with a line if the wait is necessary.
+    called with a line if the wait is necessary. `stages` are those that must not run.
     """
     groups = GroupReader(settings.kafka)
     session_s = settings.transport.session_timeout_s
     deadline = time.monotonic() + session_s + MARGIN_S
     is_reported = False
-    while running := _members(settings, groups):
+    while running := _members(settings, groups, stages):
         if time.monotonic() > deadline:
             raise CheckFailedError(f"pipeline {settings.name} runs: {', '.join(running)}; stop these processes first")
         if not is_reported:
@@ -64,8 +66,8 @@ def wait_until_stopped(settings: PipelineSettings, report: Callable[[str], None]
         time.sleep(INTERVAL_S)
 
 
-def _members(settings: PipelineSettings, groups: GroupReader) -> list[str]:
-    members = {member for stage in topology.STAGES for member in groups.describe(settings.group(stage.name)).members}
+def _members(settings: PipelineSettings, groups: GroupReader, stages: Sequence[topology.Stage]) -> list[str]:
+    members = {member for stage in stages for member in groups.describe(settings.group(stage.name)).members}
     return sorted(member.removeprefix(f"{settings.full_name}-") for member in members)
 
 

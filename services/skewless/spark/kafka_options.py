@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from skewless.config.pipeline_settings import SourceSettings, TopicPattern
 from skewless.errors import ConfigurationError
 from skewless.kafka.settings import KafkaSettings, OAuthBearerSettings
 
@@ -120,6 +121,35 @@ def read(
         "minPartitions": str(tasks),
     }
     return spark.read.format("kafka").options(**options).load()
+
+
+def read_stream(  # noqa: PLR0913 - the last two by name
+    spark: SparkSession,
+    kafka: KafkaSettings,
+    source: SourceSettings,
+    starts: Mapping[str, Mapping[int, int]],
+    *,
+    records_per_batch: int,
+    headers: bool,
+) -> DataFrame:
+    """Read the committed records of the source topics as a stream, from these offsets by topic and partition on.
+
+    Each task of a micro-batch reads a range of one partition in offset order. Partitions that are added later are read
+    from their beginning. Records that are deleted before they are read end the query.
+    """
+    pattern = source.topics.match if isinstance(source.topics, TopicPattern) else None
+    topics = {"subscribe": ",".join(source.select(()))} if pattern is None else {"subscribePattern": pattern}
+    options = {
+        **_source_options(kafka),
+        **topics,
+        "startingOffsets": json.dumps({topic: {str(p): at for p, at in of.items()} for topic, of in starts.items()}),
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": str(headers).lower(),
+        "groupIdPrefix": "spark-kafka",
+        "maxOffsetsPerTrigger": str(records_per_batch),
+        "failOnDataLoss": "true",
+    }
+    return spark.readStream.format("kafka").options(**options).load()
 
 
 def write(records: DataFrame, kafka: KafkaSettings, topic: str) -> None:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from skewless.algorithms.watermark import WatermarkTracker, encoded_upstreams
 from skewless.algorithms.windowing.window import Chunk, ChunkId
@@ -41,6 +42,8 @@ class WindowCheckpoint(msgspec.Struct):
     """Watermarks and idle flags of the worker partitions: the result of `WatermarkTracker.encode`."""
     closed_until: int | None = None
     """Windows that end at or before this time are closed."""
+    batch: str | UnsetType = UNSET
+    """Last micro-batch of `skewless stream` whose partials are in the windows. The stages do not set it."""
 
 
 def decode_checkpoint(text: str | None) -> WindowCheckpoint:
@@ -63,6 +66,12 @@ def read_watermarks(checkpoint: WindowCheckpoint, worker_partitions: int | None 
 def encode_checkpoint(watermarks: WatermarkTracker, windows: WindowStore) -> str:
     """Return the checkpoint of a partition as text."""
     return msgspec.json.encode(WindowCheckpoint(watermarks.encode(), windows.closed_until)).decode()
+
+
+def with_batch(checkpoint: str, batch: str) -> str:
+    """Return the checkpoint of a partition with the micro-batch whose partials are in its windows."""
+    decoded = decode_checkpoint(checkpoint)
+    return msgspec.json.encode(msgspec.structs.replace(decoded, batch=batch)).decode()
 
 
 def encode_chunk_key(window: int, chunk: ChunkId) -> bytes:

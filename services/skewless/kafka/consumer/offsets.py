@@ -18,7 +18,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
-from skewless.kafka.clients import connect_admin
+from skewless.kafka.clients import connect_admin, create_client
 from skewless.kafka.errors import authorization_error, is_transient
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.repeat import repeat_while_transient
@@ -55,6 +55,12 @@ _HAS_MEMBERS = {
     KafkaError.FENCED_INSTANCE_ID,
 }
 """Errors of a commit without a membership, if the group has members."""
+
+
+def offset_consumer(kafka: KafkaSettings, group: str) -> Consumer:
+    """Return a consumer that reads and commits offsets of a group in transactions, and never becomes its member."""
+    own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    return create_client(Consumer, {**QUIET, **kafka.client_options(), **own})
 
 
 class OffsetReader:

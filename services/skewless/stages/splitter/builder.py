@@ -13,7 +13,7 @@ from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.restore import HeldRules, restore_from
-from skewless.stages.splitter.settings import SplitterSettings
+from skewless.stages.splitter.settings import LocalSettings, SplitterSettings
 from skewless.wire.tuples import TupleFormat
 
 DIGEST_CHARACTERS = 16
@@ -49,6 +49,12 @@ def build(start: StageStart) -> BuiltStage:
         first_checkpoint=first_checkpoint,
         end_of_partition=True,
     )
+
+
+def without_local_aggregation(pipeline: PipelineSettings) -> PipelineSettings:
+    """Return the settings of a pipeline whose splitter sends each tuple."""
+    splitter = pipeline.splitter.model_copy(update={"local": LocalSettings()})
+    return pipeline.model_copy(update={"splitter": splitter})
 
 
 def local_rules(pipeline: PipelineSettings) -> LocalRules:

@@ -41,6 +41,8 @@ class Checkpoint(NamedTuple):
     """Offset of the first record that the pipeline reads; None for the first one of the partition."""
     held: Held | None = None
     """None if no tuples are held."""
+    batch: str | None = None
+    """Last micro-batch of `skewless stream` that is complete. None if the stages run the pipeline."""
 
 
 _decode = msgspec.json.Decoder(Checkpoint).decode

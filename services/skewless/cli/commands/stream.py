@@ -1,0 +1,135 @@
+"""Implements `skewless stream`: runs a pipeline as a Structured Streaming query of Spark."""
+
+from __future__ import annotations
+
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skewless.cli.options import Duration, load_settings, pipeline_file
+from skewless.cli.spark_options import spark_options
+from skewless.errors import ConfigurationError
+from skewless.lab.local.folders import state_folder
+from skewless.lab.progress import hide, is_hidden
+from skewless.spark.job_runner import spark_running
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.spark.stream_job import StreamJob, TriggerProgress
+
+POLL_S = 0.5
+IDLE_POLL_S = 1.0
+DEFAULT_TRIGGER_S = 2.0
+
+_EPILOG = """\b
+The query writes the topics of the stages: `status`, `results`, `audit` and `sink` work as with `skewless up`. Spark's
+checkpoint has the offsets of its micro-batches. Everything else is in Kafka. A query that was killed continues with the
+same checkpoint.
+
+\b
+Examples:
+  skewless stream -f pipeline.yaml
+  skewless stream -f pipeline.yaml --available-now
+  skewless stream -f pipeline.yaml --master spark://host:7077 --trigger 10s --checkpoint s3a://bucket/shop
+"""
+
+
+@click.command(epilog=_EPILOG)
+@pipeline_file
+@click.option(
+    "--trigger",
+    "trigger_s",
+    type=Duration(),
+    metavar="DURATION",
+    help="Time from the start of a micro-batch to that of the next one.  [default: 2s]",
+)
+@click.option("--available-now", is_flag=True, help="Exit with 0 when all records that exist at the start are read.")
+@click.option(
+    "--checkpoint",
+    metavar="DIR",
+    help="Folder of Spark's checkpoint; any path that Spark can write to.  [default: a folder of this user for the "
+    "pipeline]",
+)
+@spark_options
+def stream(
+    *, file: Path | None, trigger_s: float | None, available_now: bool, checkpoint: str | None, **spark: Any
+) -> None:
+    """Run a pipeline as a query of Spark, until Ctrl-C or SIGTERM. The results equal those of the stages.
+
+    Spark replaces the stages, except `sink`. They must not run. Windows stay open at the end, and the next run
+    continues with them.
+    """
+    settings = load_settings(file)
+    if available_now and trigger_s is not None:
+        raise ConfigurationError("--trigger: not with --available-now, which ends after the records that exist")
+    from skewless.spark.stream_start import prepare, unused_settings
+
+    if unused := unused_settings(settings):
+        click.echo(f"note: only the stages use {', '.join(unused)}", err=True)
+    start = prepare(settings, lambda line: click.echo(line, err=True))
+    folder = checkpoint or str(state_folder() / "streams" / settings.full_name)
+    is_quiet, show_again = is_hidden(), hide()  # a line per micro-batch takes the place of Spark's progress
+    try:
+        with spark_running("stream", spark) as session:
+            from skewless.spark.stream_job import StreamJob
+
+            job = StreamJob(start, session, (lambda _: None) if is_quiet else _show)
+            _run(job, settings, folder, None if available_now else trigger_s or DEFAULT_TRIGGER_S)
+    finally:
+        show_again()
+
+
+def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: float | None) -> None:
+    signals: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda received, _: signals.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        with job.running(folder, trigger_s) as query:
+            click.echo(f"pipeline {settings.name}, checkpoint in {folder}")
+            _wait(job, query, signals)
+            if trigger_s is None and not signals:
+                job.advance_idle(ended=True)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    click.echo(f"{job.records:,} records read")
+
+
+def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
+    """Wait until the query or a signal ends the run."""
+    from pyspark.errors import PySparkException
+
+    looked_at = time.monotonic()
+    try:
+        while not signals and not query.awaitTermination(POLL_S):
+            if time.monotonic() > looked_at + IDLE_POLL_S:
+                looked_at = time.monotonic()
+                job.advance_idle()
+    except PySparkException:
+        if job.error is not None:
+            raise job.error from None
+        raise
+
+
+def _show(progress: TriggerProgress) -> None:
+    watermark = progress.watermark_ms
+    event_time = "-" if watermark is None else f"{datetime.fromtimestamp(watermark / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    parts = [
+        f"{progress.records:,} records ({progress.records / max(progress.seconds, 0.001):,.0f}/s)",
+        f"{progress.results:,} results",
+        *([f"{progress.late:,} late"] if progress.late else []),
+        *([f"{progress.dead_letters:,} dead letters"] if progress.dead_letters else []),
+        f"lag {progress.lag_records:,} records {progress.lag_s:,.0f} s",
+        f"watermark {event_time}",
+        f"{progress.open_windows} open windows",
+        f"slowest task {progress.slowest_to_mean:.1f} x mean",
+    ]
+    click.echo(f"micro-batch {progress.number}: {', '.join(parts)}")

@@ -1,0 +1,217 @@
+"""Start of `skewless stream`: which settings it honours, and where it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart, resolve
+from skewless.config.state_layout import state_schema_of
+from skewless.engine.start_checks import Input, check_first_start, check_log_ranges, check_topic_id, checkpoints_of
+from skewless.errors import CheckFailedError, ConfigurationError, FencedError, UnavailableError, UnreachableError
+from skewless.kafka.consumer.broker_queries import LogRange
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.topic_ids import read_topic_ids
+from skewless.operations.reset import wait_until_stopped
+from skewless.stages.splitter.builder import without_local_aggregation
+from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from skewless.wire.changelog import WindowCheckpoint
+from skewless.wire.changelog import decode_checkpoint as decode_window_checkpoint
+from skewless.wire.offset_metadata import encode_offset_metadata
+from skewless.wire.state_schema import StateSchema
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+STAGES_ONLY = ("router", "worker", "observer", "replicas", "metrics", "tracing")
+"""Sections of a pipeline file that only the stages read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What is committed of a source partition."""
+
+    offset: int
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """A pipeline with all that its query needs."""
+
+    settings: PipelineSettings
+    """Settings of the tasks: without local aggregation, because a task sends partials."""
+    schema: StateSchema
+    partition_counts: Mapping[str, int]
+    """Number of partitions by full name of topic."""
+    topic_ids: Mapping[str, int]
+    sources: Mapping[TopicPartition, SourceState]
+    batch: str
+    """Last micro-batch that is complete, in all source partitions. Empty before the first one."""
+    merged: Mapping[int, str]
+    """Last micro-batch by partition of `aggregates`. Some may have one more than `batch`."""
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """Return the offsets at which a new query starts, by source topic and partition."""
+        starts: dict[str, dict[int, int]] = {}
+        for source, state in self.sources.items():
+            starts.setdefault(source.topic, {})[source.partition] = state.offset
+        return starts
+
+
+def check_settings(settings: PipelineSettings) -> None:
+    """Raise ConfigurationError for settings whose results a query would not give."""
+    if problems := list(_refusals(settings)):
+        raise ConfigurationError(*problems)
+
+
+def _refusals(settings: PipelineSettings) -> Iterator[str]:
+    only_stages = "and only the stages do that (`skewless up`)"
+    if settings.join is not None:
+        yield f"join: `skewless stream` does not join topics, {only_stages}"
+    if settings.source is None:
+        return
+    if settings.sink is not None and settings.sink.mode == "merge":
+        yield f"sink.mode: merge stores the partials of workers, {only_stages}; use mode: replace"
+    if settings.worker_input.encoding == "record":
+        yield f"worker_input.encoding: record writes each tuple for other consumers, {only_stages}"
+    if settings.aggregator.emit_interval_s:
+        yield "aggregator.emit_interval_s: results are emitted once per micro-batch: remove it, and set --trigger"
+    if settings.source.skip_to:
+        yield f"source.skip_to: skips records that were deleted, {only_stages}"
+
+
+def unused_settings(settings: PipelineSettings) -> list[str]:
+    """Return the settings of a file that mean nothing to a query. No result depends on them."""
+    unused = [name for name in STAGES_ONLY if name in settings.model_fields_set]
+    splitter, event_time, transport = settings.splitter, settings.event_time, settings.transport
+    return [
+        *unused,
+        *(["splitter.local"] if splitter.local.mode != "none" else []),
+        *(["event_time.max_watermark_drift_s"] if event_time.max_watermark_drift_s is not None else []),
+        *(["transport.guarantee (always exactly_once)"] if transport.guarantee != "exactly_once" else []),
+    ]
+
+
+def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> StreamStart:
+    """Create the topics, and return where the pipeline continues. Its first start is committed.
+
+    Raises FencedError if stages of the pipeline run, ConfigurationError if it was last run with other settings or by
+    the stages, and BrokerError if records were deleted before they were read, or a topic was created again. `report` is
+    called with a line if it waits for the sessions of stopped processes.
+    """
+    check_settings(settings)
+    topic_plan.apply(settings)
+    splitter = resolve(topology.stage(topology.SOURCE_STAGE), settings, drain=False)
+    aggregator = resolve(topology.stage(topology.RESULTS_STAGE), splitter.settings, drain=False)
+    settings = splitter.settings
+    _wait_for_stages(settings, report)
+    schema = msgspec.structs.replace(state_schema_of(settings), engine="spark")
+    inputs = [replace(source, state_schema=schema) for source in splitter.inputs()]
+    (partials,) = (replace(source, state_schema=schema) for source in aggregator.inputs())
+    ids = _topic_ids(settings, [source.topic for source in (*inputs, partials)])
+    offsets = OffsetReader(settings.kafka)
+    if not any(offsets.committed(source.group, source.topic) for source in inputs):
+        _commit_first(offsets, settings, aggregator, inputs, partials, ids)
+    merged = {
+        partition: decode_window_checkpoint(checkpoint.step_checkpoint).batch or ""
+        for partition, checkpoint in checkpoints_of(partials, offsets.committed(partials.group, partials.topic)).items()
+    }
+    sources: dict[TopicPartition, SourceState] = {}
+    for source in inputs:
+        sources |= _sources(offsets, source, ids.get(source.topic))
+    batches = {state.checkpoint.batch or "" for state in sources.values() if state.checkpoint.batch is not None}
+    if len(batches) > 1:
+        raise ConfigurationError(
+            f"group {splitter.group} has checkpoints of several micro-batches ({', '.join(sorted(batches))}): its "
+            "offsets were changed by another program; give the pipeline another name"
+        )
+    return StreamStart(
+        settings=without_local_aggregation(settings),
+        schema=schema,
+        partition_counts=splitter.partitions,
+        topic_ids=ids,
+        sources=sources,
+        batch="".join(batches),
+        merged=merged,
+    )
+
+
+def _wait_for_stages(settings: PipelineSettings, report: Callable[[str], None]) -> None:
+    """Wait for the sessions of killed processes. Raises FencedError if stages run that a query replaces."""
+    stages = [stage for stage in topology.STAGES if stage.outputs]  # the others only read the results
+    try:
+        wait_until_stopped(settings, report, stages)
+    except CheckFailedError as error:
+        raise FencedError(str(error)) from None
+
+
+def _topic_ids(settings: PipelineSettings, topics: list[str]) -> dict[str, int]:
+    try:
+        return read_topic_ids(settings.kafka.client_options(), topics)
+    except UnavailableError as error:
+        raise UnreachableError(f"{error}: check that the brokers run") from None
+
+
+def _sources(offsets: OffsetReader, source: Input, topic_id: int | None) -> dict[TopicPartition, SourceState]:
+    """Return what is committed of each partition of a source topic."""
+    committed, ranges = offsets.committed(source.group, source.topic), offsets.ranges(source.topic)
+    checkpoints = checkpoints_of(source, committed)
+    check_topic_id(source, committed, topic_id)
+    check_log_ranges(source, checkpoints, {partition: LogRange(*bounds) for partition, bounds in ranges.items()})
+    return {
+        TopicPartition(source.topic, partition): (
+            SourceState(checkpoints[partition].offset, decode_checkpoint(checkpoints[partition].step_checkpoint))
+            if partition in checkpoints
+            else SourceState(begin, Checkpoint())
+        )
+        for partition, (begin, _) in ranges.items()
+    }
+
+
+def _commit_first(  # noqa: PLR0913, PLR0917 - of this module alone
+    offsets: OffsetReader,
+    settings: PipelineSettings,
+    aggregator: StageStart,
+    inputs: list[Input],
+    partials: Input,
+    ids: Mapping[str, int],
+) -> None:
+    """Commit where the pipeline starts, so that neither a crash nor new records move the start."""
+    count = settings.topics.aggregator_partitions
+    missing = range(count) if not offsets.committed(partials.group, partials.topic) else ()
+    prior = aggregator.prior_output()
+    if prior is not None:
+        check_first_start(partials, missing, (), prior, begun=False)
+    schema = partials.state_schema
+    first = msgspec.json.encode(WindowCheckpoint()).decode()
+    metadata = encode_offset_metadata(first, schema, ids.get(partials.topic))
+    by_group = {
+        partials.group: {TopicPartition(partials.topic, partition): (0, metadata) for partition in missing},
+        inputs[0].group: {
+            TopicPartition(source.topic, partition): (
+                offset,
+                encode_offset_metadata(encode_checkpoint(Checkpoint(start=offset)), schema, ids.get(source.topic)),
+            )
+            for source in inputs
+            for partition, offset in offsets.at_start(source.topic, settings.aggregated.start).items()
+        },
+    }
+    for group, committed in by_group.items():
+        if committed and not offsets.commit_first(group, committed):
+            raise FencedError(f"group {group} has members: stages of pipeline {settings.name} run, stop them first")
+
+
+def committed_sources(
+    sources: Mapping[TopicPartition, SourceState], schema: StateSchema, ids: Mapping[str, int]
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the offsets to commit, with their metadata."""
+    return {
+        source: CommittedOffset(
+            state.offset, encode_offset_metadata(encode_checkpoint(state.checkpoint), schema, ids.get(source.topic))
+        )
+        for source, state in sources.items()
+    }
