@@ -180,7 +180,7 @@ class _SourceReader:
             keys=records["key"].to_pylist(),
             offsets=records["offset"].to_pylist(),
             timestamps=records["timestamp"].to_numpy(),
-            headers=header_columns(records) or [()] * records.num_rows,
+            headers=header_columns(records),
         )
         outputs = self._split(batch)
         tuples = [output for output in outputs if output.topic == "tuples"]
