@@ -24,7 +24,7 @@ TOKENS = {
     f"SKEWLESS__KAFKA__SASL__OAUTHBEARER__{name}": value
     for name, value in (("CLIENT_ID", "x"), ("CLIENT_SECRET", "x"), ("TOKEN_ENDPOINT_URL", "https://x"))
 }
-JOBS = {"audit", "evaluate", "plan"}
+JOBS = {"audit", "batch", "evaluate", "plan"}
 
 Objects = list[dict[str, Any]]
 Labels = Mapping[str, str]
