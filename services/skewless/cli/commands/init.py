@@ -70,7 +70,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     _require_writable(output)
     kafka = kafka_of(None, bootstrap_servers)
     source = topic_of("TOPIC", topic)
-    sample = sample_range(kafka, source, records, since, time.time_ns() // 1_000_000)
+    now_ms = time.time_ns() // 1_000_000
+    sample = sample_range(kafka, source, records, since, now_ms)
     with report_progress("reading", sample.records, time.monotonic()) as progress:
         report = inspect_topic(kafka, source, sample, key, progress.update)
     if not usable_keys(report):
@@ -85,7 +86,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         choices = dataclasses.replace(choices, name=name)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         choices = _ask(report, choices)
-    text = pipeline_file(report, choices, _kafka_section(kafka))
+    text = pipeline_file(report, choices, _kafka_section(kafka), now_ms)
     _require_valid(text)
     try:
         output.write_text(text, encoding="utf-8")

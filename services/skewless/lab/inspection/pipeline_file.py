@@ -22,6 +22,8 @@ EXACT_LATENESS_S = 3_600
 READABLE_LATENESS_S = (10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1_200, 1_800, 2_700, 3_600, 21_600)
 """Proposed values of `event_time.allowed_lateness_s`, from the default on. Longer ones are whole days."""
 DAY_S = 86_400
+RETENTION_DAYS = (30, 90, 365, 1_825, 3_650, 36_500)
+"""Proposed values of `topics.results_retention_s`, in days."""
 LONG_SPAN_MS = 7 * 86_400_000
 """Recordings that are longer get windows, panes and ticks of an hour."""
 WINDOW_S = 60
@@ -68,10 +70,11 @@ def pipeline_name(topic: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", topic.lower()).strip("-")[:100].strip("-") or "pipeline"
 
 
-def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[str, Any]) -> str:
+def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[str, Any], now_ms: int) -> str:
     """Return the YAML text. `kafka` is the section `kafka`, without secrets."""
     time = event_time_of(report)
     is_long = time["last_ms"] - time["first_ms"] > LONG_SPAN_MS
+    retention_days = _retention_days(report, now_ms)
     window_s = max(LONG_WINDOW_S if is_long else WINDOW_S, RESOLUTIONS_MS[time["resolution"]] // 1000)
     sections = [
         f"# Pipeline for topic {report['topic']}, from {report['records']:,} of its records.",
@@ -94,6 +97,10 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
         "# need splitter.value.decimals, the number of decimal places that are kept.",
         _yaml({"aggregator": {"window_s": window_s, "aggregates": [Count.name]}}),
         *(LONG_WINDOWS if window_s >= LONG_WINDOW_S else ()),
+        "",
+        f"# Results of windows that began more than {retention_days:,} days ago are deleted: at least twice the age of",
+        "# the oldest record. Without this setting, they are kept forever, and the topic of results grows.",
+        _yaml({"topics": {"results_retention_s": retention_days * DAY_S}}),
     ]
     return "\n".join(sections).rstrip("\n") + "\n"
 
@@ -106,6 +113,17 @@ def event_time_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the time that the pipeline uses: the field, or else the Kafka timestamp."""
     time: Mapping[str, Any] = report["times"][-1]
     return time
+
+
+def _retention_days(report: Mapping[str, Any], now_ms: int) -> int:
+    """Return a time after which results may be deleted: twice the age of the topic's oldest record, at least a month.
+
+    A pipeline reads the topic from its beginning. A shorter time would delete its first results at once.
+    """
+    time = event_time_of(report)
+    span_ms = (time["last_ms"] - time["first_ms"]) * max(1, report["retained_offsets"] / report["records"])
+    oldest_s = (now_ms - time["last_ms"] + span_ms) / 1000
+    return next((days for days in RETENTION_DAYS if days * DAY_S >= 2 * oldest_s), RETENTION_DAYS[-1])
 
 
 def _lateness_s(report: Mapping[str, Any]) -> float:
