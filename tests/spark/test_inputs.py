@@ -197,7 +197,7 @@ CASES = {
     "change events": Case(
         changes,
         by_change,
-        {"splitter": {"envelope": "debezium", "key": {"field": "page"}, "time": {"field": "at"}}},
+        {"splitter": {"envelope": "debezium", "key": {"field": "page"}, "value": {}, "time": {"field": "at"}}},
     ),
     "cloud events": Case(
         events,
@@ -206,6 +206,7 @@ CASES = {
             "splitter": {
                 "envelope": "cloudevents",
                 "key": {"field": "page"},
+                "value": {},
                 "time": {"header": "ce_time", "unit": "iso8601"},
             }
         },

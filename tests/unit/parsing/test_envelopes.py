@@ -135,7 +135,11 @@ DATA = {"k": "a"}
 EVENTS: list[tuple[bytes | None, Headers, str]] = [
     (structured(data=DATA), STRUCTURED, f"a 1 {TIME_MS}"),
     (structured(data=DATA), (), f"a 1 {TIME_MS}"),
-    (structured(data=DATA), [*attributes(), ("content-type", b"Application/CloudEvents+JSON")], f"a 1 {TIME_MS}"),
+    (
+        structured(data=DATA),
+        [("ce_time", b"2020-01-01"), ("content-type", b"Application/CloudEvents+JSON")],
+        f"a 1 {TIME_MS}",
+    ),
     (structured(data=DATA, datacontenttype="application/vnd.order+json; charset=utf-8"), (), f"a 1 {TIME_MS}"),
     (structured(data='{"k":"b"}', datacontenttype="text/plain"), (), f"b 1 {TIME_MS}"),
     (structured(data_base64="eyJrIjoiYyJ9"), STRUCTURED, f"c 1 {TIME_MS}"),
