@@ -62,6 +62,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless batch -f pipeline.yaml --starting-offsets": "tests/spark/test_batch.py",
         "skewless batch -f pipeline.yaml --input archive.jsonl": PACKAGES,
     },
+    "docs/how-to/change-windows.md": {"skewless": "tests/acceptance/test_change_windows.py"},
     "docs/how-to/change-workers.md": {"skewless run": "tests/acceptance/test_rescaling.py"},
     "docs/how-to/choose-aggregates.md": {"skewless config": HERE},
     "docs/how-to/compare-groupings.md": {
