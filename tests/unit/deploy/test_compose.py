@@ -21,7 +21,12 @@ DEPLOY = ROOT / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
-OURS = [name for name, service in SERVICES.items() if service["image"].startswith("skewless")]
+OURS = [
+    name
+    for name, service in SERVICES.items()
+    if service["image"].startswith("skewless") and "entrypoint" not in service
+]
+"""Services that run a command of Skewless."""
 PORT = 9464
 
 
@@ -61,6 +66,14 @@ def test_compose_sink_of_the_profile_adds_a_table_of_the_database() -> None:
     assert f"CREATE ROLE {sink.username} LOGIN PASSWORD '{environment['SKEWLESS__SINK__PASSWORD']}';" in roles
 
 
+def test_compose_job_of_spark_runs_on_the_cluster_of_its_profile() -> None:
+    of_profile = {name for name, service in SERVICES.items() if service.get("profiles") == ["spark"]}
+    assert of_profile == {"spark-master", "spark-worker", "audit"}
+    assert {SERVICES[name]["image"] for name in of_profile} == {"skewless:local-spark"}
+    address = f"spark://{SERVICES['spark-master']['command'][-1]}:7077"
+    assert SERVICES["spark-worker"]["command"][-1] == SERVICES["audit"]["command"][-1] == address
+
+
 def test_compose_commands_exist_with_their_options() -> None:
     def check(name: str) -> None:
         arguments = list(SERVICES[name]["command"])
@@ -94,7 +107,7 @@ def missing(name: str) -> Iterator[str]:
     named = {volume.split(":")[0] for volume in volumes if not volume.startswith(".")}
     yield from (f"no volume {other}" for other in named - COMPOSE["volumes"].keys())
     image = service["image"]
-    if image != "skewless:local" and not image.rpartition(":")[2][-1].isdigit():
+    if image not in {"skewless:local", "skewless:local-spark"} and not image.rpartition(":")[2][-1].isdigit():
         yield f"{image} has no tag that stays the same"
 
 
