@@ -54,7 +54,7 @@ def _alive_workers(web_port: int) -> int:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{web_port}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except OSError:
+    except (OSError, ValueError):  # the page comes before its JSON
         return 0
 
 

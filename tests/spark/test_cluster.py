@@ -6,20 +6,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from helpers.kafka import Pipeline
 from helpers.recorded_runs import INVALID, TUPLES, recorded
-from helpers.spark_cluster import WORKERS, Cluster, bare_python, home_of_its_own, standalone
+from helpers.source_files import PACKAGE
+from helpers.spark_cluster import HOME, WORKERS, Cluster, bare_python, home_of_its_own, standalone
+from skewless.lab.local.jars import ensure
 
 pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 
+MAIN = PACKAGE / "spark" / "__main__.py"
 COMMANDS = ("batch", "audit", "evaluate", "plan")
-LIMIT_S = 250
+LIMIT_S = 600
+SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Java options of executors that run for seconds."""
 Done = subprocess.CompletedProcess[str]
 
 
@@ -49,9 +55,19 @@ def run(command: str, pipeline: Pipeline, python: Path, *arguments: str, **envir
     return subprocess.run(call, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
+def submit(command: str, pipeline: Pipeline, python: Path, *arguments: str, options: Sequence[str]) -> Done:
+    """Run a command of the pipeline as an application of spark-submit, which merges its outputs into one."""
+    jars = ",".join(map(str, ensure("spark")))
+    call = [str(HOME / "bin" / "spark-submit"), "--jars", jars, *options, str(MAIN), command]
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": str(python)}
+    env = os.environ | paths | {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    call += ["-f", str(pipeline.file), *arguments]
+    return subprocess.run(call, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+
+
 def targets(folder: Path) -> dict[str, list[str]]:
     """Return the arguments of the commands with folders for their results."""
-    few = ["--driver-memory", "1g", "--conf", "spark.sql.shuffle.partitions=4", "--json"]
+    few = ["--conf", "spark.sql.shuffle.partitions=2", "--conf", f"spark.executor.extraJavaOptions={SHORT}", "--json"]
     out = {name: ["--out", str(folder / name)] for name in COMMANDS}
     out["batch"] += ["--format", "json"]
     return {name: [*out[name], *few] for name in COMMANDS}
@@ -60,7 +76,7 @@ def targets(folder: Path) -> dict[str, list[str]]:
 def check(command: str, done: Done, pipeline: Pipeline, folder: Path) -> None:
     """Compare the report of a command with the results of the pipeline."""
     assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     last, _ = pipeline.results()
     if command == "batch":
         rows = [
@@ -120,3 +136,21 @@ def test_command_on_executors_without_the_python_ends_with_3_and_the_next_step(
         "error: the Spark job failed: the executors have no Python python3.nowhere: name theirs in the environment "
         "variable PYSPARK_PYTHON"
     )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_of_spark_submit_on_bare_executors_gives_the_results_of_the_pipeline(
+    command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
+) -> None:
+    options = ["--master", cluster.master, "--name", "nightly", "--conf", "spark.executor.memory=700m"]
+    done = submit(command, drained, python, "--ship", *targets(tmp_path)[command], options=options)
+    check(command, done, drained, tmp_path)
+    assert f"skewless {command}: Spark {pyspark.__version__}, master {cluster.master}, application app-" in done.stdout
+
+
+def test_command_of_spark_submit_ends_with_the_exit_code_of_the_command(
+    drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
+) -> None:
+    done = submit("audit", drained, python, "--master", "local[2]", options=["--master", cluster.master])
+    assert done.returncode == 2
+    assert "error: --master: spark-submit has started Spark: give it to spark-submit, before the file" in done.stdout

@@ -37,7 +37,7 @@ FLOORS = (
     ("lab",),
     ("api", "testing", "cli"),
     ("apidocs",),
-    ("__main__",),
+    ("__main__", "spark.__main__"),
 )
 """Folders and modules from floor 0 up. A module imports only modules of its own floor and of lower ones."""
 

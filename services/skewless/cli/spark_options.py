@@ -14,9 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS = (
     click.option(
         "--master",
-        default="local[*]",
-        show_default=True,
-        help="Spark master: local[N], spark://..., k8s://..., yarn.",
+        help="Spark master: local[N], spark://..., k8s://..., yarn.  [default: local[*], or that of spark-submit]",
     ),
     click.option(
         "--packages",

@@ -44,7 +44,9 @@ def failure_of(error: Exception) -> JobFailedError | UnreachableError | CrashedE
     """
     if problem := _executor_problem(str(error)):
         return JobFailedError(f"the Spark job failed: {problem}")
-    lines = [line.strip().removeprefix("Caused by: ") for line in str(error).splitlines() if line.strip()]
+    # py4j writes a colon before the exception of Java.
+    stripped = (line.strip().removeprefix("Caused by: ").removeprefix(": ") for line in str(error).splitlines())
+    lines = list(filter(None, stripped))
     causes = [line for line in lines if _EXCEPTION_LINE.match(line)]
     first_line = lines[0] if lines else "no reason given"
     reason = causes[-1] if causes else first_line

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.lab.local import child_process, jars, java
 from skewless.lab.progress import is_hidden
+from skewless.spark.submission import check as check_submitted
+from skewless.spark.submission import is_submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from skewless.spark.spark_session import SparkOptions
+
+LOCAL = "local[*]"
+"""Default master: all cores of this machine."""
+MAJOR_VERSION = "4"
+"""Version of PySpark that the jobs support."""
 REFRESH_S = 0.5
 """Interval at which the progress is refreshed."""
 
@@ -27,28 +38,26 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
     block become a JobFailedError, UnreachableError or CrashedError with a message of one line.
     """
     try:
+        import pyspark
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
     except ImportError:
         raise ConfigurationError(f"PySpark is not installed: {how_to_add('spark')}") from None
+    _check_version(pyspark.__version__)
+    _check_classic(command_options["master"])
     from skewless.spark.failures import failure_of
-    from skewless.spark.spark_session import SparkOptions, session
+    from skewless.spark.spark_session import session
 
-    java.find()
-    options = SparkOptions(
-        master=command_options["master"],
-        archive=_archive(command_options["master"]) if command_options["ship"] else None,
-        jars=() if command_options["packages"] else tuple(map(str, jars.ensure("spark"))),
-        packages=command_options["packages"],
-        memory=command_options["driver_memory"],
-        settings=tuple(map(_setting, command_options["conf"])),
-        ui=command_options["ui"],
-    )
+    options = _submitted_options(command_options) if is_submitted() else _options(command_options)
     with contextlib.ExitStack() as stack:
         # Java exits when its connection to this process ends. An interrupt during the start leaves Java without a
         # connection, so it must be terminated explicitly.
         with child_process.ended_on_failure():
             spark = stack.enter_context(session(f"skewless {job}", options))
+        if options.submitted:
+            context = spark.sparkContext
+            where = f"master {context.master}, application {context.applicationId}"
+            click.echo(f"skewless {job}: Spark {context.version}, {where}", err=True)
         stack.enter_context(_progress(spark, job))
         try:
             yield spark
@@ -57,14 +66,60 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
             raise failure_of(error) from None
 
 
-def _archive(master: str) -> Path:
-    """Return the packages of the executors. Raises ConfigurationError if the master has no executors."""
-    from skewless.spark import executor_archive
+def _check_version(version: str) -> None:
+    """Raise ConfigurationError for a version of PySpark that is not supported."""
+    if version.partition(".")[0] != MAJOR_VERSION:
+        raise ConfigurationError(
+            f"PySpark {version} is installed, and Skewless needs version {MAJOR_VERSION}: {how_to_add('spark')}"
+        )
+
+
+def _check_classic(master: str | None) -> None:
+    """Raise ConfigurationError for Spark Connect, whose clients have no access to tasks and to executors' packages."""
+    address = master if master is not None and master.startswith("sc://") else os.environ.get("SPARK_REMOTE")
+    if address:
+        raise ConfigurationError(
+            f"{address}: Spark Connect is not supported: name the master of the cluster, such as spark://HOST:7077, or "
+            "start the command with spark-submit (docs/how-to/spark-cluster.md)"
+        )
+
+
+def _options(command_options: Mapping[str, Any]) -> SparkOptions:
+    """Return the options of a session for which this process starts Java."""
     from skewless.spark.spark_session import SparkOptions
 
-    if SparkOptions(master).is_local:
-        raise ConfigurationError(f"--ship: {master} has no executors: name a cluster with --master, or leave it out")
-    return executor_archive.ensure()
+    java.find()
+    options = SparkOptions(
+        master=command_options["master"] or LOCAL,
+        jars=() if command_options["packages"] else tuple(map(str, jars.ensure("spark"))),
+        packages=command_options["packages"],
+        memory=command_options["driver_memory"],
+        settings=tuple(map(_setting, command_options["conf"])),
+        ui=command_options["ui"],
+    )
+    return _with_archive(options) if command_options["ship"] else options
+
+
+def _submitted_options(command_options: Mapping[str, Any]) -> SparkOptions:
+    """Return the options of a session whose Java spark-submit has started."""
+    from skewless.spark.spark_session import SparkOptions, submitted_settings
+
+    check_submitted(command_options)
+    submitted = submitted_settings()
+    settings = tuple(map(_setting, command_options["conf"]))
+    options = SparkOptions(submitted["spark.master"], settings=settings, submitted=submitted)
+    return _with_archive(options) if command_options["ship"] else options
+
+
+def _with_archive(options: SparkOptions) -> SparkOptions:
+    """Return the options with the packages of the executors. Raises ConfigurationError if there are no executors."""
+    from skewless.spark import executor_archive
+
+    if options.is_local:
+        raise ConfigurationError(
+            f"--ship: {options.master} has no executors: name a cluster with --master, or leave it out"
+        )
+    return replace(options, archive=executor_archive.ensure())
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -9,10 +9,11 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from skewless.errors import ConfigurationError, UnreachableError
@@ -43,6 +44,8 @@ class SparkOptions:
     ui: bool = False
     archive: Path | None = None
     """Packages of the executors (`executor_archive`). None: their Python has the packages."""
+    submitted: Mapping[str, str] = field(default_factory=dict)
+    """Settings of spark-submit, if it has started this process and Java. They override the defaults."""
 
     @property
     def is_local(self) -> bool:
@@ -51,32 +54,18 @@ class SparkOptions:
 
     def all(self) -> dict[str, str]:
         """Return all options by Spark's names."""
-        java_options = f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"
-        if self.is_local:
-            java_options += f" {_SHORT_JOB_OPTIONS}"
         options = {
-            "spark.master": self.master,
-            "spark.ui.enabled": str(self.ui).lower(),
-            "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.adaptive.enabled": "true",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
             # Cached data is read once or twice, so compression costs more than it saves.
             "spark.sql.inMemoryColumnarStorage.compressed": "false",
-            "spark.driver.extraJavaOptions": java_options,
         }
         if self.is_local:
-            # By default Spark uses the address of the machine, and it fails when that changes (VPN, sleep).
-            options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
             options["spark.sql.shuffle.partitions"] = "32"
-            options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"
-        elif self.memory:
-            options["spark.driver.memory"] = self.memory
-        if self.jars:
-            options["spark.jars"] = ",".join(self.jars)
-        if self.packages:
-            options["spark.jars.packages"] = ",".join(self.packages)
-        options |= dict(self.settings)
+        if not self.submitted:
+            options |= self._of_java()
+        options |= {**self.submitted, **dict(self.settings)}
         if self.archive:
             others = [options["spark.archives"]] if "spark.archives" in options else []
             archive = f"{self.archive.as_uri()}#{executor_archive.FOLDER}"
@@ -84,6 +73,27 @@ class SparkOptions:
             own_python = os.environ.get(PYTHON, executor_archive.own_python())
             options[f"spark.executorEnv.{executor_archive.OWN_PYTHON}"] = own_python
         return options
+
+    def _of_java(self) -> dict[str, str]:
+        """Return the options that Java reads when it starts."""
+        java_options = f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"
+        options = {
+            "spark.master": self.master,
+            "spark.ui.enabled": str(self.ui).lower(),
+            "spark.ui.showConsoleProgress": "false",
+        }
+        if self.is_local:
+            java_options += f" {_SHORT_JOB_OPTIONS}"
+            # By default Spark uses the address of the machine, and it fails when that changes (VPN, sleep).
+            options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"
+        elif self.memory:
+            options["spark.driver.memory"] = self.memory
+        if self.jars:
+            options["spark.jars"] = ",".join(self.jars)
+        if self.packages:
+            options["spark.jars.packages"] = ",".join(self.packages)
+        return options | {"spark.driver.extraJavaOptions": java_options}
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that Spark reads when it starts."""
@@ -115,7 +125,8 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
             yield spark
         finally:
             spark.stop()
-            gateway.end_java()
+            if not options.submitted:
+                gateway.end_java()
 
 
 @contextlib.contextmanager
@@ -141,6 +152,13 @@ def _start(builder: SparkSession.Builder, options: SparkOptions) -> SparkSession
             gateway.end_java()
             stderr_file.seek(0)
             raise _start_error(options, f"{error}\n{stderr_file.read().decode(errors='replace')}") from None
+
+
+def submitted_settings() -> dict[str, str]:
+    """Return the settings of the spark-submit that has started this process."""
+    SparkContext._ensure_initialized()  # noqa: SLF001 - the public way is a context, which needs the settings first
+    default_name = Path(sys.argv[0]).name
+    return {name: value for name, value in SparkConf().getAll() if (name, value) != ("spark.app.name", default_name)}
 
 
 def _check_reachable(master: str) -> None:

@@ -18,6 +18,7 @@ TRACEBACK = "An exception was thrown from the Python worker.\nTraceback (most re
         (f"{TRACEBACK}MemoryError: no more", 3, "no more"),
         (f"{TRACEBACK}skewless.errors.StoreError: no table", 3, "no table"),
         ("org.apache.spark.SparkException: Job aborted", 3, "Job aborted"),
+        ("An error occurred while calling o1.save.\n: java.lang.NoSuchMethodError: f()", 3, "NoSuchMethodError: f()"),
         ("java.net.ConnectException: refused", 3, "the Spark job lost its connection"),
     ],
 )

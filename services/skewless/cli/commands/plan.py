@@ -29,6 +29,7 @@ from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.job_runner import spark_running
 from skewless.spark.report import require_packages
+from skewless.spark.submission import is_submitted
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings, SourceSettings
@@ -152,7 +153,7 @@ def planned(
 
 def _has_spark_option(spark: Mapping[str, Any]) -> bool:
     context = click.get_current_context()
-    return any(context.get_parameter_source(name) is not ParameterSource.DEFAULT for name in spark)
+    return is_submitted() or any(context.get_parameter_source(name) is not ParameterSource.DEFAULT for name in spark)
 
 
 def _planned_here(
