@@ -112,7 +112,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     },
     "docs/how-to/simulate-cost.md": {"": LONG},
     "docs/how-to/size-topics.md": {"skewless topics apply": HERE},
-    "docs/how-to/spark-cluster.md": {"": "tests/spark/test_cluster.py"},
+    "docs/how-to/spark-cluster.md": {"": "tests/spark/test_cluster.py", "docker compose": ENGINE},
     "docs/how-to/sql.md": {
         "": "tests/acceptance/test_sql_page.py",
     },
