@@ -59,8 +59,9 @@ def counted(of: list[int], window_ms: int) -> Counter[tuple[int, str]]:
 
 
 def results(broker: str, topic: str) -> dict[tuple[int, str], int]:
-    last = {}
+    last: dict[tuple[int, str], int] = {}
     for record in read(broker, topic):
+        assert record.value is not None
         result = json.loads(record.value)
         last[result["window_start"], result["key"]] = result["count"]
     return last
