@@ -100,6 +100,9 @@ def run_stages(
 def _prepare(start: StageStart, instance: int, file: Path | None, monitor: StageMonitor) -> _PreparedStage:
     """Build a stage and check its committed offsets."""
     settings, built = start.settings, build(start)
+    if built.dependency is not None:
+        monitor.health.waits_for = built.dependency.name
+        built.dependency.wait()
     runtime = build_runtime(start, built, instance)
     if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
         commit_first_offsets(

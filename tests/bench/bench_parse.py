@@ -1,6 +1,6 @@
 """Time to parse one record, per format: one JSON line per run.
 
-PYTHONPATH=services python tests/bench/bench_parse.py [--records 100000]
+PYTHONPATH=services:tests python tests/bench/bench_parse.py [--records 100000]
 """
 
 from __future__ import annotations
@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from helpers.avro import encoded, record_of
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
@@ -40,8 +43,30 @@ def runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
     yield "csv, blanks", {"format": {"name": "csv", "delimiter": " "}, "key": language, "value": {"field": 2}}, counts
     iso = [b"2016-11-08 01:%02d:%02d,Page_%d" % (i // 60 % 60, i % 60, i % 204) for i in range(records)]
     yield "csv, iso8601", {"format": "csv", "key": {"field": 1}, "time": {"field": 0, "unit": "iso8601"}}, iso
+    yield from avro_runs(records)
     words = [b"the quick brown fox %d jumps over the lazy dog" % i for i in range(records)]
     yield "text, words", {"format": "text", "key": {"pattern": r"\w+", "lowercase": True}}, words
+
+
+FLAT_AVRO = record_of("Flat", key="string", time="long", value="int")
+MANY = {"type": "map", "values": "string"}
+WIDE_AVRO = record_of(
+    "Wide", id="string", session=["null", "string"], url="string", labels=MANY, key="string", time="long", value="int"
+)
+
+
+def avro_runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
+    """Yield runs with the fields of the run json, and with further fields, in Avro and in JSON."""
+    folder = Path(tempfile.mkdtemp())
+    flat = [{"key": f"country{i % 204}", "time": START + i, "value": i % 100} for i in range(records)]
+    more = {"session": None, "url": "https://example.org/a/b/c", "labels": {"a": "b", "c": "d"}}
+    wide = [{"id": f"{i:032d}", **more, **record} for i, record in enumerate(flat)]
+    for name, schema, documents in (("flat", FLAT_AVRO, flat), ("wide", WIDE_AVRO, wide)):
+        file = folder / f"{name}.avsc"
+        file.write_text(json.dumps(schema))
+        values = [encoded(schema, document) for document in documents]
+        yield f"avro, {name}", {**JSON_FIELDS, "format": {"name": "avro", "schema": str(file)}}, values
+    yield "json, wide", JSON_FIELDS, [json.dumps(document).encode() for document in wide]
 
 
 def best_of(settings: dict[str, Any], values: list[bytes], repeat: int = 5) -> tuple[float, int, int]:

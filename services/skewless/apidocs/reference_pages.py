@@ -191,7 +191,7 @@ def _variants(path: str, models: Iterable[type[BaseModel]], field: FieldInfo) ->
     rows = [
         (f"`{path}.{name}`", f"`{variant.default}`", _value_of(inner), _default(inner), inner.description or "")
         for model in models
-        for name, inner in model.model_fields.items()
+        for name, inner in ((inner.alias or name, inner) for name, inner in model.model_fields.items())
         if name != "name" and not (variant := model.model_fields["name"]).is_required()
     ]
     yield from ["", *table(["setting", "of", "value", "default", "description"], rows)]

@@ -430,7 +430,7 @@ class PipelineSettings(SettingsModel):
                 *self._key_part_problems(results),
                 *self._table_problems(results),
             ]
-        problems += self._topic_problems()
+        problems += [*self._topic_problems(), *self._schema_problems()]
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -536,6 +536,12 @@ class PipelineSettings(SettingsModel):
     def sink_table(self) -> ResultTable:
         """Return the table of results. Raises ConfigurationError without section `sink`, and for invalid names."""
         return self.table_settings.result_table(self.name, self.results, self.splitter.key.parts)
+
+    def _schema_problems(self) -> Iterator[str]:
+        """Give the registry to the formats, and yield a line for each one whose schemas are missing."""
+        problem = self.splitter.format.bind(self.registry)
+        if problem is not None and self.splitter.reads_value:
+            yield f"splitter.format: {problem}"
 
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""

@@ -25,6 +25,8 @@ class Health:
         self._loop_heartbeat: float | None = None
         self.runtime: StageRuntime | None = None
         """Components of the stage; None until the stage is built, which requires an answer from Kafka."""
+        self.waits_for = "Kafka"
+        """The server that a process waits for while it starts."""
         self.stopping = False
         """Whether the process is shutting down."""
 
@@ -45,7 +47,7 @@ class Health:
     def readiness_failures(self) -> list[str]:
         """Return the reasons for which the process is not ready; empty if it is ready."""
         if self.runtime is None:
-            return ["starting: Kafka has not answered yet"]
+            return [f"starting: {self.waits_for} has not answered yet"]
         executor, output = self.runtime.executor, self.runtime.output
         conditions = {
             "stopping": self.stopping,

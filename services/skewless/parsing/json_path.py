@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
+
 LIST = "[]"
 Path = tuple[str, ...]
 """Steps from the root: names of fields, and `LIST` for all elements of a list."""
@@ -148,3 +150,44 @@ def conflicts(paths: Mapping[str, Path]) -> Iterator[str]:
 def field_setting(name: str) -> str:
     """Return the path of the setting of a field: `key.field`, or `value.times` and `time.of_day` of second fields."""
     return name if name.endswith((".times", ".of_day")) else f"{name}.field"
+
+
+def paths_of(references: Mapping[str, FieldRef]) -> dict[str, Path]:
+    """Return the paths of the fields that are valid, by the path of their group of settings."""
+    paths = {name: parse_path(text) for name, text in references.items() if isinstance(text, str)}
+    return {name: path for name, path in paths.items() if path}
+
+
+def path_problems(fields: FieldSettings) -> Iterator[str]:
+    """Yield a line for each field that is missing, that is not a path, or that conflicts with another one."""
+    if fields.key.in_value and fields.key.field is None:
+        yield "key.field: missing, set the path of the key, such as user.id or hashtags[].text"
+    references = {**fields.required, **fields.optional}
+    paths = paths_of(references)
+    # The time has a message of its own. An element of a list needs a key of its own.
+    with_lists = {"key", "time", *(value_fields(fields) if fields.key.in_value else ())}
+    for name, reference in references.items():
+        if name not in paths:
+            setting = field_setting(name)
+            yield f"{setting}: {reference!r} is not a path: separate names with dots, write [] after a list"
+        elif LIST in paths[name] and name not in with_lists:
+            yield f"{field_setting(name)}: must not contain a list"
+    yield from conflicts({name: path for name, path in paths.items() if name in fields.required})
+
+
+def _put(document: Any, path: Sequence[str], value: Any) -> Any:
+    """Return the document with a value at a path; every list on the path has one element."""
+    if not path:
+        return value
+    if path[0] == LIST:
+        return [_put(document[0] if document else None, path[1:], value)]
+    inner = {} if document is None else document
+    return inner | {path[0]: _put(inner.get(path[0]), path[1:], value)}
+
+
+def document_of(fields: Sequence[tuple[FieldRef, Any]]) -> Any:
+    """Return a document with these fields; every list on a path has one element."""
+    document: Any = None
+    for path, value in fields:
+        document = _put(document, parse_path(str(path)) or (str(path),), value)
+    return document

@@ -23,7 +23,7 @@ _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 def prevalidate(values: Sequence[bytes | None], limits: LimitSettings, invalid: Problems) -> Sequence[bytes]:
     """Add records that must not be parsed to `invalid`. Returns the values: empty for missing or too large ones."""
-    sized, joined = _sized(values, limits.record_bytes, invalid)
+    sized, joined = sized_values(values, limits.record_bytes, invalid)
     if not is_utf8(joined):
         invalid |= {i: NOT_UTF8 for i, value in enumerate(sized) if not is_utf8(value)}
     openings = joined.translate(_ALIKE, _ALL_BUT_OPENINGS)
@@ -37,7 +37,7 @@ def prevalidate(values: Sequence[bytes | None], limits: LimitSettings, invalid: 
     return sized
 
 
-def _sized(values: Sequence[bytes | None], limit: int, invalid: Problems) -> tuple[Sequence[bytes], bytes]:
+def sized_values(values: Sequence[bytes | None], limit: int, invalid: Problems) -> tuple[Sequence[bytes], bytes]:
     """Return the values, empty for missing or too large ones, and all of them joined."""
     try:
         joined = b"\0".join(values)  # type: ignore[arg-type]  # None raises, see below

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords, header_texts, last_header, record_key_texts, select
 from skewless.parsing.tuple_builder import TupleBuilder
 from skewless.parsing.validation import NO_TIME
+from skewless.schema_registry.cache import SchemaCache
+from skewless.schema_registry.schema import SchemaId
 
 _Texts = Callable[[SourceRecords], tuple[list[str], Problems]]
 """Returns a text per record, and reasons for invalid ones."""
@@ -49,6 +52,15 @@ class RecordParser:
         """Settings of the values that are in headers, by their path."""
         self._time = _text_source(None, settings.time.header, "time")
         self._builder = TupleBuilder(settings)
+
+    @property
+    def schemas(self) -> SchemaCache[Any] | None:
+        """Schemas of a registry with which records are read; None if they need none."""
+        return None if self._format is None else self._format.schemas
+
+    def schema_ids(self, records: SourceRecords) -> frozenset[SchemaId]:
+        """Return the schemas that records need. They must be in `schemas` before `parse`, so that it does no I/O."""
+        return frozenset() if self._format is None else self._format.schema_ids(self._format.values(records))
 
     def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
@@ -90,7 +102,7 @@ class RecordParser:
 
     def _parse(self, records: SourceRecords) -> ParsedBatch:
         if self._format is not None:
-            fields = self._format.extract(records.values)
+            fields = self._format.extract(self._format.values(records))
         else:
             fields = ExtractedFields(rows=range(len(records.values)))
         if self._key is not None:
@@ -106,7 +118,7 @@ class RecordParser:
     def _lookup(self, records: SourceRecords) -> OptionalFields:
         """Return the fields that the conditions need, and the event times."""
         if self._format is not None and self._settings.optional:
-            return self._format.lookup(records.values)
+            return self._format.lookup(self._format.values(records))
         return OptionalFields(range(len(records.values)), {}, {})
 
     def _meets(self, records: SourceRecords, optional: OptionalFields) -> NDArray[np.bool_]:

@@ -176,8 +176,9 @@ class ParsingSettings(SettingsModel):
 
     @property
     def reads_headers(self) -> bool:
-        """Whether headers of records are read."""
-        return bool(self.headers) or (self.envelope is not None and self.envelope.in_headers)
+        """Whether headers are read: those of `headers`, of an envelope, and in some formats that of the schema id."""
+        in_envelope = self.envelope is not None and self.envelope.in_headers
+        return bool(self.headers) or in_envelope or (self.reads_value and find_format(self.format.name).has_schemas)
 
     def _format_problems(self) -> list[str]:
         if not self.reads_value:

@@ -10,7 +10,7 @@ import random
 import ssl
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,8 +46,7 @@ MAX_TEXT = 300
 """Characters of a registry's own words in a message."""
 LOGIN_REFUSED = (401, 403)
 NOT_FOUND = 404
-UNKNOWN_SCHEMA = (40401, 40402, 40403)
-"""Error codes of a subject, version or schema that does not exist."""
+MAX_ID = 2**31 - 1
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of requests that may succeed later."""
 REDIRECTS = range(300, 400)
@@ -98,17 +97,19 @@ class RegistryClient:
 
     def check(self) -> None:
         """Check that the registry answers and accepts the login. Raises the errors of `request`."""
-        types = self.request("list the types of schemas", lambda client: client.get_schema_types())
+        types = self.request("list the types of schemas", lambda client: client.get_schema_types(), unknown=())
         if not isinstance(types, list):
             raise self._not_a_registry()
 
     def schema(self, schema_id: SchemaId) -> Schema:
         """Return a schema with all schemas that it refers to. Raises the errors of `request`."""
-        operation = f"read schema {schema_id}"
-        if isinstance(schema_id, int):
-            found = self.request(operation, lambda client: client.get_schema(schema_id))
-        else:
-            found = self.request(operation, lambda client: client.get_schema_by_guid(str(schema_id)))
+        # Ids are those of any records, also of broken ones. A registry may refuse an id that cannot exist.
+        if isinstance(schema_id, int) and schema_id > MAX_ID:
+            raise UnknownSchemaError(f"schema {schema_id}: ids are at most {MAX_ID}")
+        by_id = methodcaller("get_schema", schema_id)
+        by_guid = methodcaller("get_schema_by_guid", str(schema_id))
+        get = by_id if isinstance(schema_id, int) else by_guid
+        found = self.request(f"read schema {schema_id}", get, unknown=range(400, 500))
         # The client would keep each schema forever.
         self._client.clear_caches()
         return self._resolved(found, [])
@@ -129,11 +130,17 @@ class RegistryClient:
             references[reference.name] = self._resolved(version.schema, pending)
         return Schema(found.schema_type or "AVRO", found.schema_str or "", references)
 
-    def request(self, operation: str, send: Callable[[SchemaRegistryClient], Answer]) -> Answer:
+    def request(
+        self,
+        operation: str,
+        send: Callable[[SchemaRegistryClient], Answer],
+        unknown: Container[int] = (NOT_FOUND,),
+    ) -> Answer:
         """Send a request, and return the answer. `operation` completes the sentence: the registry refuses to ...
 
         Raises UnavailableError if the same request may succeed later, UnknownSchemaError if the schema, subject or
-        version does not exist, and RegistryError if the registry refuses the login or the request.
+        version does not exist (answers with a status of `unknown`), and RegistryError if the registry refuses the login
+        or the request.
         """
         from confluent_kafka.schema_registry.common._httpx_compat import httpx
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -143,7 +150,7 @@ class RegistryClient:
         except SkewlessError:
             raise
         except SchemaRegistryError as error:
-            raise self._answered(operation, error) from None
+            raise self._answered(operation, error, unknown) from None
         except httpx.TransportError as error:
             raise self._failed(error) from None
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -169,7 +176,7 @@ class RegistryClient:
             time.sleep(pause)
         raise AssertionError  # `pauses` is endless
 
-    def _answered(self, operation: str, error: Any) -> SkewlessError:
+    def _answered(self, operation: str, error: Any, unknown: Container[int]) -> SkewlessError:
         """Return the error for an answer of the registry that is not a success."""
         status, where = error.http_status_code, f"schema registry at {self.url}"
         if status in LOGIN_REFUSED:
@@ -177,13 +184,13 @@ class RegistryClient:
                 f"{where} refuses this client ({status}) when it wants to {operation}: correct its login "
                 "(registry.username, registry.oauthbearer or registry.tls) or its rights"
             )
-        if status == NOT_FOUND and error.error_code in UNKNOWN_SCHEMA:
-            return UnknownSchemaError(_shortened(error.error_message))
         if status in BUSY:
             return UnavailableError(f"{where} answers with status {status}")
+        if status in unknown:
+            return UnknownSchemaError(_shortened(error.error_message))
         if status in REDIRECTS:
             return RegistryError(f"{where} answers with a redirect ({status}): set registry.url to the final address")
-        if error.error_code == -1:
+        if error.error_code == -1 or status == NOT_FOUND:
             return self._not_a_registry(status)
         return RegistryError(f"{where} refuses to {operation}: {_shortened(error.error_message)} ({status})")
 

@@ -18,12 +18,23 @@ CONCURRENT_RESTORES = 8
 
 
 @dataclass(frozen=True)
+class Dependency:
+    """A server besides Kafka that a stage needs before it starts."""
+
+    name: str
+    wait: Callable[[], None]
+    """Waits until it answers. Raises an error after a time limit, or if it refuses this client."""
+
+
+@dataclass(frozen=True)
 class BuiltStage:
     """A stage that is built but not started."""
 
     step: InputStep[Any]
     processor: Callable[[StepExecutor], Process] = process_at_once
     """Makes the function that processes the batches of the agent."""
+    dependency: Dependency | None = None
+    """What must answer before the stage starts; None for Kafka alone."""
     restore: Restore = lambda _checkpoints: {}
     first_checkpoint: Callable[[int], str] | None = None
     """Returns the checkpoint of a partition that starts at an offset. None: the stage reads from the beginning."""

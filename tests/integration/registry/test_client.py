@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -24,6 +25,7 @@ from skewless.errors import (
     UnreachableError,
 )
 from skewless.schema_registry.client import LAST_PAUSE_S, RegistryClient, pauses
+from skewless.schema_registry.schema import SchemaId
 from skewless.schema_registry.settings import RegistrySettings
 
 SECRET = "canary7f3a91c2"  # noqa: S105 - of servers that live as long as these tests
@@ -59,9 +61,10 @@ def test_client_schema_with_references_is_complete(registry_server: RegistryServ
     assert "FR" in schema.references["acme.Country"].text
 
 
-def test_client_unknown_id_is_no_error_of_the_registry(registry_server: RegistryServer) -> None:
+@pytest.mark.parametrize("schema_id", [0, 987_654, 2**31 - 1, 2**32 - 1, UUID(int=7)])
+def test_client_unknown_id_is_no_error_of_the_registry(schema_id: SchemaId, registry_server: RegistryServer) -> None:
     with pytest.raises(UnknownSchemaError):
-        client_of(registry_server.url).schema(987_654)
+        client_of(registry_server.url).schema(schema_id)
 
 
 def login(kind: str, keys: Keys, provider: IdentityProvider) -> dict[str, Any]:

@@ -17,8 +17,8 @@ WIRE_PREFIX_BYTES = 5
 """Bytes before the data in the wire format of a schema registry."""
 MAX_SCHEMA_IDS = 3
 REGISTRY_ADVICE = (
-    "write JSON to a topic for the pipeline, for example with the JsonConverter of Kafka Connect, with ksqlDB or with "
-    "Flink SQL; if the records have keys, these can be counted without that (--key 'record key')"
+    "write a pipeline file with registry.url and splitter.format: avro or protobuf, as docs/how-to/schema-registry.md "
+    "shows; if the records have keys, these can be counted without that (--key 'record key')"
 )
 """Advice for records in the wire format of a schema registry."""
 
@@ -68,7 +68,7 @@ def _detect_binary(present: Sequence[bytes]) -> DetectedFormat:
         return DetectedFormat("binary", None)
     shown = ", ".join(str(schema_id) for schema_id, _ in ids.most_common(MAX_SCHEMA_IDS))
     name = f"Avro or Protobuf with schema id {shown} of a schema registry"
-    return DetectedFormat(f"{name}, which cannot be read yet", None, advice=REGISTRY_ADVICE)
+    return DetectedFormat(name, None, advice=REGISTRY_ADVICE)
 
 
 def _kind(value: bytes, formats: Mapping[str, type[Format]]) -> str:

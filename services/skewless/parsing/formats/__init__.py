@@ -8,9 +8,12 @@ from typing import Any, Self
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from skewless.errors import ConfigurationError, unknown
+from skewless.parsing.formats.avro import Avro
 from skewless.parsing.formats.base import ExtractedFields, Format, FormatSettings, OptionalFields, ParsedBatch
 from skewless.parsing.formats.delimited import Csv, Tsv
 from skewless.parsing.formats.json import Json
+from skewless.parsing.formats.json_schema import JsonSchema
+from skewless.parsing.formats.protobuf import Protobuf
 from skewless.parsing.formats.text import Text
 from skewless.settings_base import InvalidSettingsError
 
@@ -26,7 +29,15 @@ __all__ = [
 ]
 
 _GROUP = "skewless.formats"
-BUILT_IN: dict[str, type[Format]] = {"json": Json, "csv": Csv, "tsv": Tsv, "text": Text}
+BUILT_IN: dict[str, type[Format]] = {
+    "json": Json,
+    "avro": Avro,
+    "protobuf": Protobuf,
+    "json_schema": JsonSchema,
+    "csv": Csv,
+    "tsv": Tsv,
+    "text": Text,
+}
 
 
 def find_format(name: str) -> type[Format]:

@@ -16,6 +16,10 @@ from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldRef, FieldSettings
 from skewless.parsing.fixed_point import Scalar
+from skewless.parsing.source_records import SourceRecords
+from skewless.schema_registry.cache import SchemaCache
+from skewless.schema_registry.schema import SchemaId
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.settings_base import SettingsModel
 
 
@@ -27,6 +31,10 @@ class FormatSettings(SettingsModel):
     def resolved(self) -> FormatSettings:
         """Return the settings as an object of the format's own class."""
         return self
+
+    def bind(self, registry: RegistrySettings | None) -> str | None:  # noqa: ARG002 - for formats with schemas
+        """Set the registry of the pipeline. Returns a problem if the format needs one and there is none."""
+        return None
 
 
 @dataclass(slots=True)
@@ -133,6 +141,11 @@ class Format(ABC):
     min_share: ClassVar[float] = 0.9
     """Share of the sampled values of a topic that `decode` has to accept, so that the topic can be of this format."""
 
+    has_schemas: ClassVar[bool] = False
+    """Whether records have a schema, without which they cannot be read."""
+    schemas: SchemaCache[Any] | None = None
+    """Schemas of a registry that the format reads records with."""
+
     @abstractmethod
     def __init__(self, settings: Any, fields: FieldSettings) -> None:
         """Prepare for records with these settings, which `validate` has accepted. May do I/O, as to fetch a schema.
@@ -146,9 +159,19 @@ class Format(ABC):
         if fields.key.in_value and fields.key.field is None:
             yield f"key.field: missing, set it: {cls.field_names}"
 
+    def values(self, records: SourceRecords) -> Sequence[bytes | None]:
+        """Return what `extract` and `lookup` read of records: their values, as a rule."""
+        return records.values
+
+    def schema_ids(self, values: Sequence[bytes | None]) -> frozenset[SchemaId]:  # noqa: ARG002 - for subclasses
+        """Return the ids of the schemas in `schemas` that the values need."""
+        return frozenset()
+
     @abstractmethod
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
-        """Return the required fields of record values. Raises no error for an invalid record, and does no I/O.
+        """Return the required fields of record values. Raises no error for an invalid record.
+
+        Does no I/O, except to fetch schemas that are not in `schemas` yet.
 
         Each record is read alone, so the result does not depend on the split into batches.
         """

@@ -28,15 +28,15 @@ from skewless.parsing.formats.base import (
     part_or_group,
 )
 from skewless.parsing.json_path import (
-    LIST,
     DecoderSchema,
     Path,
     PathAccessor,
     accepts_null,
-    conflicts,
-    field_setting,
+    document_of,
     lists_of,
     parse_path,
+    path_problems,
+    paths_of,
 )
 from skewless.parsing.prevalidate import prevalidate
 
@@ -87,7 +87,7 @@ class Json(Format):
 
     def __init__(self, _settings: JsonSettings, fields: FieldSettings) -> None:
         self._limits = fields.limits
-        self._paths = _paths(fields.required)
+        self._paths = paths_of(fields.required)
         self._names = {path: part_or_group(path, fields) for path in self._paths}
         key, time = self._paths.get("key"), self._paths.get("time")
         values = {name: self._paths[name] for name in value_fields(fields)}
@@ -111,7 +111,7 @@ class Json(Format):
         ]
         self._time = schema.accessor(time) if time else None
         self._parts = {name: schema.accessor(path) for name, path in parts.items()}
-        self._optional = _paths(fields.optional)
+        self._optional = paths_of(fields.optional)
         # Only the fields of the root are typed. A field inside something else than an object is absent.
         names = dict.fromkeys(path[0] for path in self._optional.values())
         self._roots = {name: f"f{i}" for i, name in enumerate(names)}
@@ -120,20 +120,8 @@ class Json(Format):
 
     @classmethod
     def validate(cls, _settings: JsonSettings, fields: FieldSettings) -> Iterator[str]:
-        """Yield a line for each field that is missing, that is not a path, or that conflicts with another one."""
-        if fields.key.in_value and fields.key.field is None:
-            yield "key.field: missing, set the path of the key, such as user.id or hashtags[].text"
-        references = {**fields.required, **fields.optional}
-        paths = _paths(references)
-        # The time has a message of its own. An element of a list needs a key of its own.
-        with_lists = {"key", "time", *(value_fields(fields) if fields.key.in_value else ())}
-        for name, reference in references.items():
-            if name not in paths:
-                setting = field_setting(name)
-                yield f"{setting}: {reference!r} is not a path: separate names with dots, write [] after a list"
-            elif LIST in paths[name] and name not in with_lists:
-                yield f"{field_setting(name)}: must not contain a list"
-        yield from conflicts({name: path for name, path in paths.items() if name in fields.required})
+        """Return a line for each field that is missing, that is not a path, or that conflicts with another one."""
+        return path_problems(fields)
 
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
         """Read each record's fields; see `Format.extract`."""
@@ -242,10 +230,7 @@ class Json(Format):
     @classmethod
     def sample(cls, _settings: JsonSettings, _key: str, fields: Sequence[tuple[FieldRef, Any]]) -> bytes:
         """Return a document with these fields; see `Format.sample`."""
-        document: Any = None
-        for path, value in fields:
-            document = _put(document, parse_path(str(path)) or (str(path),), value)
-        return json.dumps(document).encode()
+        return json.dumps(document_of(fields)).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> dict[str, Any] | None:
@@ -271,16 +256,6 @@ class Json(Format):
         return DetectedFormat("JSON", {"name": "json"}, fields)
 
 
-def _put(document: Any, path: Sequence[str], value: Any) -> Any:
-    """Return the document with a value at a path; every list on the path has one element."""
-    if not path:
-        return value
-    if path[0] == LIST:
-        return [_put(document[0] if document else None, path[1:], value)]
-    inner = {} if document is None else document
-    return inner | {path[0]: _put(inner.get(path[0]), path[1:], value)}
-
-
 def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
     """Yield the path and value of every scalar in a JSON document, except those that no path of settings can name."""
     if isinstance(node, dict) and depth:
@@ -292,12 +267,6 @@ def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
             yield from _scalars(child, f"{path}[]", depth - 1)
     elif isinstance(node, str | int | float):
         yield path, node
-
-
-def _paths(references: Mapping[str, FieldRef]) -> dict[str, Path]:
-    """Return the paths of the fields that are valid, by the path of their group of settings."""
-    paths = {name: parse_path(text) for name, text in references.items() if isinstance(text, str)}
-    return {name: path for name, path in paths.items() if path}
 
 
 def _leaves(fields: FieldSettings, paths: Mapping[str, Path]) -> dict[Path, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -77,6 +77,8 @@ class SplitterStep(MultiInputStep):
         self._rules = rules
         self._reports = reports
         self._sources: dict[TopicPartition, Source] = {}
+        self.waits: Callable[[], tuple[str, ...]] = tuple
+        """Returns what partitions wait for; set by the stage if the parser needs schemas of a registry."""
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
@@ -120,6 +122,11 @@ class SplitterStep(MultiInputStep):
     def blocked(self) -> frozenset[TopicPartition]:
         """Partitions that are ahead of slower ones."""
         return blocked_partitions(self._sources, self._rules.max_drift_ms)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What partitions wait for."""
+        return self.waits()
 
     def _split(self, partition: TopicPartition, batch: Batch, source: Source, now: int) -> Iterator[OutputRecord]:
         parsed = self._parser.parse(batch)

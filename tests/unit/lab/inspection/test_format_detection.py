@@ -40,7 +40,7 @@ def documents(count: int = 100) -> list[bytes | None]:
         ([b"the quick brown fox", b"jumps", b"over the dog"] * 20, "text", {"name": "text"}),
         (
             [b"\x00\x00\x00\x00\x07\xfe\xff"] * 20,
-            "Avro or Protobuf with schema id 7 of a schema registry, which cannot be read yet",
+            "Avro or Protobuf with schema id 7 of a schema registry",
             None,
         ),
         ([b"\xff\xfe"] * 20, "binary", None),

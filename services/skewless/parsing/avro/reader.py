@@ -1,0 +1,51 @@
+"""Scans the records of a batch that have one schema."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.parsing.avro import scan as avro
+from skewless.parsing.avro.plan import Plan, plan_of
+from skewless.parsing.elements import Scanned, WantedPaths
+
+ERRORS: Final = {
+    avro.TRUNCATED: "ends too early",
+    avro.TRAILING: "has bytes after its end",
+    avro.BRANCH: "has an unknown branch of a union",
+    avro.LENGTH: "has a negative length",
+    avro.DEEP: "is nested too deep",
+    avro.MANY: "has too many elements for its size",
+    avro.SYMBOL: "has an unknown symbol of an enum",
+}
+
+
+def read(  # noqa: PLR0913, PLR0917 - by position
+    plan: Plan,
+    wanted: WantedPaths,
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    max_depth: int,
+) -> Scanned:
+    """Scan records, which are at these positions of the data."""
+    level_parents, slot_levels = wanted.level_parents, wanted.slot_levels
+
+    def scan(begin: int, found: Scanned) -> int:
+        return avro.scan(
+            data, starts, ends, begin, plan.types, plan.children, plan.keys, plan.key_spans, level_parents,
+            slot_levels, found.counts, found.parents, found.tags, found.values, found.lengths, found.errors, max_depth,
+        )  # fmt: skip
+
+    return Scanned.run(plan.leaves, wanted, data, len(starts), scan)
+
+
+def precompile() -> None:
+    """Compile the scan, so that the first batch does not wait for it. Takes seconds unless the code is cached."""
+    wanted = WantedPaths.of([("text",)])
+    field = {"name": "text", "type": "string"}
+    plan = plan_of({"type": "record", "name": "Precompiled", "fields": [field]}, {}, wanted)
+    payload = np.array([2, 0x61], np.uint8)
+    read(plan, wanted, payload, np.array([0]), np.array([2]), 1).column(0, 0)

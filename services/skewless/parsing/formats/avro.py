@@ -1,0 +1,113 @@
+"""Format avro: one Avro record per record, with the schema of a registry or of a file."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, ClassVar, Literal
+
+from skewless.errors import ConfigurationError, how_to_add
+from skewless.parsing.avro.plan import Plan, plan_of
+from skewless.parsing.avro.reader import ERRORS, precompile, read
+from skewless.parsing.converters import Problems
+from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing.formats.base import FormatSettings
+from skewless.parsing.formats.element_format import ElementFormat, Scan
+from skewless.parsing.formats.schema_format import SchemaFormatSettings
+from skewless.schema_registry.schema import Schema
+
+log = logging.getLogger(__name__)
+
+
+class AvroSettings(SchemaFormatSettings):
+    """Settings of the format avro."""
+
+    name: Literal["avro"] = "avro"
+
+
+@dataclass(frozen=True, slots=True)
+class AvroSchema:
+    """A schema as the format needs it."""
+
+    label: str
+    required: Plan
+    """Plan of the fields that tuples need."""
+    optional: Plan
+    """Plan of the fields that conditions need."""
+
+
+class Avro(ElementFormat[AvroSchema]):
+    """One Avro record per record, in Confluent's wire format or, with `schema`, in plain binary encoding.
+
+    Each record is read with the schema it was written with. A field is found by its name or, if the schema has no such
+    field, by an alias. Dates and UUIDs are text, decimals are exact. Event times are converted from instants of any
+    precision. Elsewhere an instant is the number of its schema. A field in a union may be null, which is as if it were
+    absent.
+    """
+
+    settings: ClassVar[type[FormatSettings]] = AvroSettings
+    field_names: ClassVar[str] = (
+        "path such as `user.id`, `tags[]`, `items[].sku` (one tuple per element) or `labels.eu`"
+    )
+    kind: ClassVar[str] = "Avro"
+    schema_type: ClassVar[str] = "AVRO"
+
+    broken: ClassVar[Mapping[int, str]] = ERRORS
+
+    def __init__(self, settings: AvroSettings, fields: FieldSettings) -> None:
+        super().__init__(settings, fields)
+        precompile()
+
+    def compile_file(self, path: FilePath) -> AvroSchema:
+        """Compile a schema in JSON; see `SchemaFormat.compile_file`."""
+        try:
+            schema = self.compile_schema(Schema("AVRO", path.read_text(encoding="utf-8")), f"schema {path.name}")
+        except OSError as error:
+            raise ConfigurationError(f"format.schema: {path}: cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise ConfigurationError(f"format.schema: {path}: is not a schema of Avro: {error}") from None
+        if missing := self.missing_fields(schema.required.absent):
+            raise ConfigurationError(*(f"{name}: does not exist in {schema.label}" for name in missing))
+        return schema
+
+    def compile_schema(self, schema: Schema, label: str) -> AvroSchema:
+        """Compile a schema; see `SchemaFormat.compile_schema`."""
+        parsed, named = parse(schema)
+        required, optional = (plan_of(parsed, named, self.wanted(optional=optional)) for optional in (False, True))
+        if missing := self.missing_fields(required.absent):
+            log.warning("%s has no field for %s of the settings", label, ", ".join(missing))
+        return AvroSchema(label, required, optional)
+
+    def scan(self, values: Sequence[bytes | None], invalid: Problems, *, optional: bool) -> Iterator[Scan]:
+        """Scan the records of each schema; see `ElementFormat.scan`."""
+        wanted, depth = self.wanted(optional=optional), self._limits.max_depth
+        for payloads in self.payloads(values, invalid):
+            plan = payloads.schema.optional if optional else payloads.schema.required
+            found = read(plan, wanted, payloads.data, payloads.starts, payloads.ends, depth)
+            yield Scan(payloads.rows, found, payloads.schema.label, plan.absent)
+
+
+def parse(schema: Schema) -> tuple[Any, Mapping[str, Any]]:
+    """Return a schema with complete names, and its named types. Raises ValueError if it is not valid."""
+    try:
+        from fastavro import parse_schema
+        from fastavro.schema import SchemaParseException, UnknownType
+    except ImportError as error:
+        raise ConfigurationError(f"format: fastavro cannot be imported ({error}): {how_to_add('registry')}") from None
+    named: dict[str, Any] = {}
+    try:
+        _parse_references(schema, named, parse_schema)
+        parsed = parse_schema(json.loads(schema.text), named_schemas=named)
+    except (SchemaParseException, UnknownType, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+    return parsed, named
+
+
+def _parse_references(schema: Schema, named: dict[str, Any], parse_schema: Callable[..., Any]) -> None:
+    """Add the named types of the schemas that a schema refers to."""
+    for reference in schema.references.values():
+        _parse_references(reference, named, parse_schema)
+        parse_schema(json.loads(reference.text), named_schemas=named)

@@ -1,0 +1,186 @@
+"""Format protobuf: one Protobuf message per record, with the schema of a registry or of a file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from skewless.errors import ConfigurationError, how_to_add
+from skewless.parsing.converters import Problems
+from skewless.parsing.elements import WantedPaths
+from skewless.parsing.formats.base import FormatSettings
+from skewless.parsing.formats.element_format import ElementFormat, Scan
+from skewless.parsing.formats.schema_format import Payloads, SchemaFormatSettings
+from skewless.parsing.protobuf.compile_schema import compile_text, message_at, pool_of
+from skewless.parsing.protobuf.plan import Plan, plan_of
+from skewless.parsing.protobuf.reader import ERRORS, precompile, read
+from skewless.schema_registry.schema import Schema
+from skewless.settings_base import InvalidSettingsError
+
+log = logging.getLogger(__name__)
+
+Indexes = tuple[int, ...]
+FIRST: Indexes = (0,)
+MAX_INDEXES = 32
+"""Maximum depth of the message of a record in its schema."""
+
+
+class ProtobufSettings(SchemaFormatSettings):
+    """Settings of the format protobuf."""
+
+    name: Literal["protobuf"] = "protobuf"
+    message: str | None = Field(
+        None,
+        min_length=1,
+        description="Full name of the message of all records, such as `acme.Click`, in the file `schema`: descriptors "
+        "as `protoc --descriptor_set_out FILE --include_imports` writes them.",
+    )
+
+    @model_validator(mode="after")
+    def _message_fits(self) -> Self:
+        if (self.message is None) != (self.schema_ is None):
+            raise InvalidSettingsError("message: schema and message belong together, set both or none")
+        return self
+
+
+@dataclass(slots=True)
+class ProtobufSchema:
+    """A schema as the format needs it, and the plans of its messages that have occurred."""
+
+    label: str
+    file: Any
+    """Descriptor of the file; None for the schema of a file, which has one message."""
+    plans: dict[tuple[Indexes, bool], Plan | None] = field(default_factory=dict)
+    """Plans by message, and by whether conditions need the fields. None: there is no such message."""
+
+
+class Protobuf(ElementFormat[ProtobufSchema]):
+    """One Protobuf message per record, in Confluent's wire format or, with `schema`, on its own.
+
+    Fields have their name in the schema or that of JSON. A field without presence that is absent has its default, such
+    as 0. Any other absent field is missing. A timestamp is an event time, or text in ISO 8601. A wrapper, such as
+    `google.protobuf.StringValue`, is its value.
+    """
+
+    settings: ClassVar[type[FormatSettings]] = ProtobufSettings
+    field_names: ClassVar[str] = (
+        "path such as `user.id`, `tags[]`, `items[].sku` (one tuple per element) or `labels.eu`"
+    )
+    kind: ClassVar[str] = "Protobuf"
+    schema_type: ClassVar[str] = "PROTOBUF"
+    broken: ClassVar[Mapping[int, str]] = ERRORS
+    lists_may_be_null: ClassVar[bool] = False
+
+    def __init__(self, settings: ProtobufSettings, fields: Any) -> None:
+        self._message = settings.message or ""
+        super().__init__(settings, fields)
+        try:
+            precompile()
+        except ImportError as error:
+            raise ConfigurationError(
+                f"format: protobuf cannot be imported ({error}): {how_to_add('registry')}"
+            ) from None
+
+    def compile_file(self, path: Path) -> ProtobufSchema:
+        """Read descriptors; see `SchemaFormat.compile_file`."""
+        try:
+            from google.protobuf import descriptor_pb2
+            from google.protobuf.message import DecodeError
+        except ImportError as error:
+            raise ConfigurationError(
+                f"format: protobuf cannot be imported ({error}): {how_to_add('registry')}"
+            ) from None
+        schema = ProtobufSchema(f"schema {path.name}", None)
+        try:
+            files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file
+            descriptor = pool_of(files).FindMessageTypeByName(self._message)
+        except OSError as error:
+            raise ConfigurationError(f"format.schema: {path}: cannot be read: {error.strerror}") from None
+        except (DecodeError, ValueError):
+            raise ConfigurationError(
+                f"format.schema: {path}: is not a set of descriptors, as protoc writes it"
+            ) from None
+        except KeyError:
+            raise ConfigurationError(f"format.message: {self._message} is not in {path}") from None
+        for optional in (False, True):
+            schema.plans[FIRST, optional] = plan_of(descriptor, self.wanted(optional=optional))
+        required = schema.plans[FIRST, False]
+        if required is not None and (missing := self.missing_fields(required.absent)):
+            raise ConfigurationError(*(f"{name}: does not exist in {schema.label}" for name in missing))
+        return schema
+
+    def compile_schema(self, schema: Schema, label: str) -> ProtobufSchema:
+        """Compile the text of a schema; see `SchemaFormat.compile_schema`."""
+        return ProtobufSchema(label, compile_text(schema))
+
+    def scan(self, values: Sequence[bytes | None], invalid: Problems, *, optional: bool) -> Iterator[Scan]:
+        """Scan the records of each message; see `ElementFormat.scan`."""
+        wanted, depth = self.wanted(optional=optional), self._limits.max_depth
+        for payloads in self.payloads(values, invalid):
+            schema = payloads.schema
+            parts = [(FIRST, payloads)] if schema.file is None else _by_message(payloads, invalid)
+            for indexes, part in parts:
+                plan = self._plan(schema, indexes, wanted, optional=optional)
+                if plan is None:
+                    reason = f"no message {'.'.join(map(str, indexes))} in {schema.label}"
+                    invalid |= dict.fromkeys(part.rows.tolist(), reason)
+                else:
+                    found = read(plan, wanted, part.data, part.starts, part.ends, depth)
+                    yield Scan(part.rows, found, schema.label, plan.absent)
+
+    def _plan(self, schema: ProtobufSchema, indexes: Indexes, wanted: WantedPaths, *, optional: bool) -> Plan | None:
+        """Return the plan of a message; None if the schema has no such message."""
+        at = (indexes, optional)
+        if at not in schema.plans:
+            descriptor = message_at(schema.file, indexes)
+            schema.plans[at] = plan = None if descriptor is None else plan_of(descriptor, wanted)
+            if not optional and plan is not None and (missing := self.missing_fields(plan.absent)):
+                log.warning("%s has no field for %s of the settings", schema.label, ", ".join(missing))
+        return schema.plans[at]
+
+
+def _by_message(
+    payloads: Payloads[ProtobufSchema], invalid: Problems
+) -> Iterator[tuple[Indexes, Payloads[ProtobufSchema]]]:
+    """Yield each message with its records, after the indexes by which a record names it."""
+    data, starts, ends = payloads.data, payloads.starts, payloads.ends
+    is_first = (starts < ends) & (data[np.minimum(starts, len(data) - 1)] == 0)
+    found: dict[Indexes, list[tuple[int, int]]] = {}
+    for record in np.flatnonzero(~is_first).tolist():
+        indexes = _indexes(data[starts[record] : ends[record]].tobytes())
+        if indexes is None:
+            invalid[int(payloads.rows[record])] = f"no message at the beginning of the record ({payloads.schema.label})"
+        else:
+            found.setdefault(indexes[0], []).append((record, indexes[1]))
+    first = [(record, 1) for record in np.flatnonzero(is_first).tolist()]
+    if first:
+        found[FIRST] = sorted([*first, *found.get(FIRST, ())])
+    for message, records in found.items():
+        chosen, sizes = np.array(records, np.int64).T
+        yield message, Payloads(payloads.schema, payloads.rows[chosen], data, starts[chosen] + sizes, ends[chosen])
+
+
+def _indexes(content: bytes) -> tuple[Indexes, int] | None:
+    """Return the indexes of a message and the number of their bytes: integers in zigzag, the first one their number."""
+    numbers: list[int] = []
+    value = shift = 0
+    for position, byte in enumerate(content, 1):
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte >= 128:
+            if shift > 63:
+                return None
+            continue
+        numbers.append((value >> 1) ^ -(value & 1))
+        value = shift = 0
+        if not 0 <= numbers[0] <= MAX_INDEXES:
+            return None
+        if len(numbers) == numbers[0] + 1:
+            return tuple(numbers[1:]) or FIRST, position
+    return None

@@ -1,0 +1,287 @@
+"""Compiled loop over Protobuf messages: finds the wanted fields by their numbers, and skips everything else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.algorithms.jit import jit
+
+VARINT: Final = 0
+ZIGZAG: Final = 1
+FIXED64: Final = 2
+FIXED32: Final = 3
+SIGNED32: Final = 4
+BYTES: Final = 5
+MESSAGE: Final = 6
+MAP: Final = 7
+SECONDS: Final = 8
+NANOS: Final = 9
+"""Kinds of fields. SECONDS and NANOS are those of a timestamp, which is one element."""
+
+TRUNCATED: Final = 1
+WIRE_TYPE: Final = 2
+DEEP: Final = 5
+
+GROUP: Final = -1
+
+
+@jit
+def _varint(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+    """Return the 64 bits of an integer and the position after it; position -1 if it does not end."""
+    value, shift = np.uint64(0), np.uint64(0)
+    for _ in range(10):
+        if position >= end:
+            return np.int64(0), np.int64(-1)  # type: ignore[return-value]  # numba's integers
+        byte = np.uint64(data[position])
+        position += 1
+        value |= (byte & np.uint64(127)) << shift
+        if byte < np.uint64(128):
+            return np.int64(value), np.int64(position)  # type: ignore[return-value]  # as above
+        shift += np.uint64(7)
+    return np.int64(0), np.int64(-1)  # type: ignore[return-value]  # as above
+
+
+@jit
+def _little_endian(data: NDArray[np.uint8], position: int, size: int) -> int:
+    value = 0
+    for i in range(size):
+        value |= np.int64(data[position + i]) << np.int64(8 * i)  # type: ignore[assignment]  # numba's integers
+    return value
+
+
+@jit
+def _key_of_entry(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+    """Return the position and length of the text in the field 1 of an entry of a map; length 0 if there is none."""
+    start, size = position, 0
+    while position < end:
+        tag, position = _varint(data, position, end)
+        if position < 0:
+            return start, -1
+        wire = tag & 7
+        length = 8
+        if wire == 0:
+            _, position = _varint(data, position, end)
+            if position < 0:
+                return start, -1
+            continue
+        if wire == 5:
+            length = 4
+        elif wire == 2:
+            length, position = _varint(data, position, end)
+        if position < 0 or length < 0 or length > end - position or wire in {3, 4, 6, 7}:
+            return start, -1
+        if tag >> 3 == 1 and wire == 2:
+            start, size = position, length
+        position += length
+    return start, size
+
+
+@jit
+def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which calls would slow down
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    begin: int,
+    messages: NDArray[np.int64],
+    fields: NDArray[np.int64],
+    keys: NDArray[np.uint8],
+    key_spans: NDArray[np.int64],
+    level_parents: NDArray[np.int64],
+    slot_levels: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    tags: NDArray[np.int32],
+    values: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    errors: NDArray[np.uint8],
+    max_depth: int,
+) -> int:
+    """Scan messages from `begin` on. Returns the number of the first one that does not fit into the output.
+
+    `messages` has the first and the last row of the wanted fields of each message, the root first. `fields` has a row
+    per wanted field: number, kind, slot, level, message, first key, tag, default.
+
+    - The level is that of the elements of a repeated field, 0 for another field.
+    - The message is that of the field, or for a map the number of wanted keys, whose rows in `key_spans` begin at the
+      first key: first byte and length in `keys`, message of the entry.
+    - The tag is what is stored for an element. With a default, a field that is absent has the value 0.
+
+    Output: as that of the scan of Avro.
+    """
+    capacity = parents.shape[1]
+    stack_message = np.empty(max_depth + 2, np.int64)
+    stack_end = np.empty(max_depth + 2, np.int64)
+    stack_level = np.empty(max_depth + 2, np.int64)
+    stack_element = np.empty(max_depth + 2, np.int64)
+    current = np.zeros(len(level_parents), np.int64)
+    before = np.empty(len(level_parents), np.int64)
+    for record in range(begin, len(starts)):
+        before[:] = counts
+        current[0] = record
+        position, error, is_full, depth = starts[record], 0, False, 0
+        stack_message[0], stack_end[0], stack_level[0], stack_element[0] = 0, ends[record], 0, 0
+        entered = True
+        while depth >= 0:
+            message, end = stack_message[depth], stack_end[depth]
+            if entered and message >= 0:
+                for row in range(messages[message, 0], messages[message, 1]):
+                    slot = fields[row, 2]
+                    if fields[row, 7] == 1 and slot >= 0:
+                        element = current[slot_levels[slot]]
+                        if tags[slot, element] == 0:
+                            tags[slot, element], values[slot, element], lengths[slot, element] = fields[row, 6], 0, 0
+            entered = False
+            if message != GROUP and position == end:
+                if stack_level[depth] > 0:
+                    current[stack_level[depth]] = stack_element[depth]
+                depth -= 1
+                continue
+            tag, position = _varint(data, position, end)
+            if position < 0:
+                error = TRUNCATED
+                break
+            number, wire = tag >> 3, tag & 7
+            if number <= 0:
+                error = WIRE_TYPE
+                break
+            if wire == 4:
+                if message != GROUP or stack_element[depth] != number:
+                    error = WIRE_TYPE
+                    break
+                depth -= 1
+                continue
+            if wire == 3:
+                if depth >= max_depth:
+                    error = DEEP
+                    break
+                depth += 1
+                stack_message[depth], stack_end[depth] = GROUP, end
+                stack_level[depth], stack_element[depth] = 0, number
+                continue
+            value = length = 0
+            if wire == 0:
+                value, position = _varint(data, position, end)
+                if position < 0:
+                    error = TRUNCATED
+                    break
+            elif wire in {1, 5}:
+                length = 8 if wire == 1 else 4
+                if length > end - position:
+                    error = TRUNCATED
+                    break
+                value = _little_endian(data, position, length)
+                position += length
+            elif wire == 2:
+                length, position = _varint(data, position, end)
+                if position < 0 or length < 0 or length > end - position:
+                    error = TRUNCATED
+                    break
+                value = position
+                position += length
+            else:
+                error = WIRE_TYPE
+                break
+            if message == GROUP:
+                continue
+            for row in range(messages[message, 0], messages[message, 1]):
+                if fields[row, 0] != number:
+                    continue
+                kind, slot, level = fields[row, 1], fields[row, 2], fields[row, 3]
+                expected = 0
+                if kind == FIXED64:
+                    expected = 1
+                elif kind in {FIXED32, SIGNED32}:
+                    expected = 5
+                elif kind in {BYTES, MESSAGE, MAP}:
+                    expected = 2
+                is_packed = level > 0 and wire == 2 and expected != 2
+                if wire != expected and not is_packed:
+                    continue
+                inner = value
+                stop = inner + length
+                while True:
+                    if is_packed:
+                        if inner == stop:
+                            break
+                        if expected == 0:
+                            value, inner = _varint(data, inner, stop)
+                            if inner < 0:
+                                error = TRUNCATED
+                                break
+                        else:
+                            size = 8 if expected == 1 else 4
+                            if size > stop - inner:
+                                error = TRUNCATED
+                                break
+                            value = _little_endian(data, inner, size)
+                            inner += size
+                    outer = 0
+                    if level > 0:
+                        outer = current[level]
+                        element = counts[level]
+                        if element == capacity:
+                            is_full = True
+                            break
+                        parents[level, element] = current[level_parents[level]]
+                        current[level] = element
+                        counts[level] += 1
+                    if kind == ZIGZAG:
+                        value = np.int64(np.uint64(value) >> np.uint64(1)) ^ -(value & 1)  # type: ignore[assignment]  # as above
+                    elif kind == SIGNED32 and value >= 1 << 31:
+                        value -= 1 << 32
+                    if slot >= 0:
+                        element = current[slot_levels[slot]]
+                        if kind == NANOS:
+                            lengths[slot, element] = value
+                        else:
+                            tags[slot, element] = fields[row, 6]
+                            values[slot, element] = value
+                            if kind != SECONDS:
+                                lengths[slot, element] = length
+                    target = GROUP
+                    if kind == MESSAGE:
+                        target = fields[row, 4]
+                    elif kind == MAP:
+                        start, size = _key_of_entry(data, value, value + length)
+                        if size < 0:
+                            error = TRUNCATED
+                            break
+                        for key in range(fields[row, 5], fields[row, 5] + fields[row, 4]):
+                            is_equal = key_spans[key, 1] == size
+                            for i in range(size if is_equal else 0):
+                                if keys[key_spans[key, 0] + i] != data[start + i]:
+                                    is_equal = False
+                                    break
+                            if is_equal:
+                                target = key_spans[key, 2]
+                    if target >= 0:
+                        if depth >= max_depth:
+                            error = DEEP
+                            break
+                        depth += 1
+                        stack_message[depth], stack_end[depth] = target, value + length
+                        stack_level[depth], stack_element[depth] = level, outer
+                        position, entered = value, True
+                    elif level > 0:
+                        current[level] = outer
+                    if not is_packed:
+                        break
+                if error != 0 or is_full or entered:
+                    break
+            if error != 0 or is_full:
+                break
+        if error != 0 or is_full:
+            for slot in range(len(slot_levels)):
+                level = slot_levels[slot]
+                if level > 0:
+                    tags[slot, before[level] : counts[level]] = 0
+                else:
+                    tags[slot, record] = 0
+            counts[:] = before
+            errors[record] = error
+        if is_full:
+            return record
+    return len(starts)

@@ -1,0 +1,176 @@
+"""A pipeline over a topic of Avro with a real registry: schemas that evolve, records that cannot be read, outages."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from helpers.avro import encoded, record_of
+from helpers.kafka import Pipeline, Record, Sent, Source, differences, free_ports, read, truth, zipf_records
+from helpers.registry_gate import Gate, basic
+from helpers.schema_registry import API, RegistryServer
+from helpers.waiting import until
+
+pytestmark = pytest.mark.broker
+
+RECORDS = 600
+PARTITIONS = 2
+FIRST = record_of("Click", key="string", value="int", time={"type": "long", "logicalType": "timestamp-millis"})
+ADDED = {**FIRST, "fields": [{"name": "page", "type": "string", "default": ""}, *FIRST["fields"]]}
+RENAMED = record_of("Click", country="string", value="long", time={"type": "long", "logicalType": "timestamp-micros"})
+RENAMED["fields"][0]["aliases"] = ["key"]
+REMOVED = record_of("Click", value="int", time="long")
+
+
+def written(schema: dict[str, Any], schema_id: int, record: dict[str, Any]) -> bytes:
+    """Return a record as a producer writes it with one of the schemas."""
+    names = [part["name"] for part in schema["fields"]]
+    known = {**record, "country": record["key"], "page": "/"}
+    if schema is RENAMED:
+        known["time"] *= 1000
+    return encoded(schema, {name: known[name] for name in names}, schema_id)
+
+
+def clicks(count: int = RECORDS, seed: int = 1) -> list[tuple[int, dict[str, Any]]]:
+    """Return records of a source, with their partitions."""
+    return [(at, json.loads(value or b"")) for at, value in zipf_records(count, PARTITIONS, seed)]
+
+
+def as_json(pipeline: Pipeline, records: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Record]:
+    """Yield the valid records of the source as JSON, at their place in the topic. They are the first of it."""
+    entries = {at: [entry for partition, entry in records if partition == at] for at in range(PARTITIONS)}
+    for record in read(pipeline.bootstrap, pipeline.source.topic):
+        if record.offset < len(entries[record.partition]):
+            yield replace(record, value=json.dumps(entries[record.partition][record.offset]).encode())
+
+
+def avro_pipeline(broker: str, folder: Path, url: str, **parts: Any) -> Pipeline:
+    registry = {"url": url, "connect_timeout_s": 5, **parts.pop("registry", {})}
+    return Pipeline(broker, folder, Source(broker, PARTITIONS), splitter={"format": "avro"}, registry=registry, **parts)
+
+
+def reasons(pipeline: Pipeline) -> Counter[str]:
+    letters = pipeline.read("dead-letters")
+    return Counter(record.headers["__skewless.errors.reason"].decode() for record in letters)
+
+
+def test_pipeline_avro_whose_schema_evolves_is_exact_and_unreadable_records_are_dead_letters(
+    broker: str, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    subject = f"{tmp_path.name}-value"
+    schemas = [(schema, registry_server.register(subject, schema)) for schema in (FIRST, ADDED, RENAMED)]
+    removed = registry_server.register(subject, REMOVED)
+    text = registry_server.register(f"{subject}-json", {"type": "object"}, "JSON")
+    tested = avro_pipeline(broker, tmp_path, registry_server.url)
+    records = clicks()
+    turns = itertools.cycle(schemas)
+    sent: list[Sent] = [(at, written(*next(turns), record)) for at, record in records]
+    good = written(*schemas[0], records[0][1])
+    bad = {
+        "schema 987654 is unknown to the registry": good[:1] + (987_654).to_bytes(4, "big") + good[5:],
+        f"schema {text} is of type JSON, not AVRO": good[:1] + text.to_bytes(4, "big") + good[5:],
+        f"key field missing in schema {removed}": written(REMOVED, removed, records[0][1]),
+        "no schema id: the first byte is neither 0 nor 1": b"{" + good[1:],
+        f"broken Avro: ends too early (schema {schemas[0][1]})": good[:-1],
+        f"broken Avro: has bytes after its end (schema {schemas[0][1]})": good + b"\0",
+    }
+    tested.source.send([*sent, *((0, value) for value in bad.values())])
+    assert tested.drain()
+    assert differences(tested, truth(as_json(tested, records))) == []
+    assert reasons(tested) == dict.fromkeys(bad, 1)
+    log = (tested.folder / "splitter-0.log").read_text()
+    assert log.count(f"schema {removed} has no field for key.field of the settings") == 1
+
+
+def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
+    broker: str, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    subject = f"{tmp_path.name}-value"
+    known, unknown = registry_server.register(subject, FIRST), registry_server.register(subject, RENAMED)
+    gate = Gate(registry_server.port, port=free_ports(1)[0])
+    (probes,) = free_ports(1)
+    url = f"http://127.0.0.1:{gate.port}{API}"
+    tested = avro_pipeline(broker, tmp_path, url, metrics={"address": "127.0.0.1", "port": probes})
+    before, after = clicks(200, 1), clicks(200, 2)
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(contextlib.ExitStack())
+        opened.enter_context(gate.running())
+        supervisor = stack.enter_context(tested.running())
+
+        def poll() -> None:
+            supervisor.poll(time.monotonic())
+
+        tested.source.send((at, written(FIRST, known, record)) for at, record in before)
+        until(lambda: tested.tuples("tuples") == len(before), each=poll)
+        opened.close()
+        # Partition 0 goes on with a cached schema, partition 1 waits.
+        choice = {0: (FIRST, known), 1: (RENAMED, unknown)}
+        tested.source.send((at, written(*choice[at], record)) for at, record in after)
+        cached = sum(at == 0 for at, _ in after)
+        log = tested.folder / "splitter-0.log"
+        until(lambda: tested.tuples("tuples") == len(before) + cached, each=poll)
+        until(lambda: f"waits for schema {unknown}: no schema registry answers" in log.read_text(), each=poll)
+        assert tested.count("dead-letters") == 0
+        with gate.running():
+            until(lambda: tested.tuples("tuples") == len(before) + len(after), each=poll)
+    assert tested.drain()
+    assert differences(tested, truth(as_json(tested, [*before, *after]))) == []
+    assert tested.count("dead-letters") == 0
+
+
+def run_splitter(tested: Pipeline, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "skewless", "run", "splitter", "-f", str(tested.file)]
+    return subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_splitter_whose_registry_is_down_at_start_waits_and_its_readiness_says_so(broker: str, tmp_path: Path) -> None:
+    (port, probes) = free_ports(2)
+    settings = {"address": "127.0.0.1", "port": probes}
+    tested = avro_pipeline(
+        broker, tmp_path, f"http://127.0.0.1:{port}", registry={"connect_timeout_s": 15}, metrics=settings
+    )
+    child = tested.start("splitter")
+    answers: list[str] = []
+
+    def is_named() -> bool:
+        with contextlib.suppress(OSError):
+            try:
+                answers.append(urlopen(f"http://127.0.0.1:{probes}/readyz", timeout=5).read().decode())
+            except HTTPError as error:
+                answers.append(error.read().decode())
+        return any("starting: schema registry has not answered yet" in answer for answer in answers)
+
+    until(is_named)
+    assert child.wait(60) == 3
+    last = (tested.folder / "splitter-0.log").read_text().splitlines()[-1]
+    assert f"no schema registry answers at http://127.0.0.1:{port}" in last
+
+
+def test_splitter_whose_login_is_refused_exits_with_one_line_without_the_password(
+    broker: str, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    gate = Gate(registry_server.port, accepts=basic("u", "right"))
+    with gate.running():
+        login = {"username": "u", "allow_unencrypted": True, "password": "canary7f3a91c2"}
+        tested = avro_pipeline(broker, tmp_path, gate.url, registry=login)
+        done = run_splitter(tested, SKEWLESS__LOG__FORMAT="text")
+    assert done.returncode == 3
+    assert "refuses this client (401)" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "canary7f3a91c2" not in done.stdout + done.stderr

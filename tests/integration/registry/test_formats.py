@@ -1,0 +1,106 @@
+"""The formats with schemas of a real registry: references, nested messages, and schema ids in headers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import message_factory
+
+from helpers.avro import encoded, record_of
+from helpers.schema_registry import RegistryServer
+from skewless.parsing.formats.base import ParsedBatch
+from skewless.parsing.protobuf.compile_schema import compile_text
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
+from skewless.schema_registry.cache import CAPACITY
+from skewless.schema_registry.schema import VALUE_HEADER, Schema, prefix
+from skewless.schema_registry.settings import RegistrySettings
+from skewless.wire.record import Headers
+
+CLICK = record_of("Click", key="string", value="int")
+USER = 'syntax = "proto3"; package acme; message User { string id = 1; }'
+EVENT = """
+syntax = "proto3"; package acme; import "acme/user.proto";
+message Other { string x = 1; }
+message Event { message Click { User user = 1; int32 value = 2; } }
+"""
+
+
+def parser_of(url: str, name: str, **fields: Any) -> RecordParser:
+    settings = ParsingSettings.model_validate({"format": name, "value": {"field": "value"}, **fields})
+    settings.format.bind(RegistrySettings.model_validate({"url": url}))
+    return RecordParser(settings)
+
+
+def parse(
+    parser: RecordParser, values: Sequence[bytes | None], headers: Sequence[Headers] | None = None
+) -> ParsedBatch:
+    columns = RecordColumns(values, np.zeros(len(values), np.int64), (), headers or [()] * len(values))
+    return parser.parse(columns)
+
+
+def test_protobuf_nested_message_with_references_is_read(registry_server: RegistryServer) -> None:
+    registry_server.register("user.proto", USER, "PROTOBUF")
+    references = [{"name": "acme/user.proto", "subject": "user.proto", "version": 1}]
+    schema_id = registry_server.register("event-value", EVENT, "PROTOBUF", references)
+    schema = Schema("PROTOBUF", EVENT, {"acme/user.proto": Schema("PROTOBUF", USER)})
+    click: Any = message_factory.GetMessageClass(
+        compile_text(schema).message_types_by_name["Event"].nested_types_by_name["Click"]
+    )
+    payload = click(user={"id": "a"}, value=7).SerializeToString()
+    start = prefix(schema_id)
+    parser = parser_of(registry_server.url, "protobuf", key={"field": "user.id"})
+    # The indexes of a message are zigzag integers, the first one their number: 2, 1, 0 is the first message of Event.
+    parsed = parse(parser, [start + b"\x04\x02\x00" + payload, start + b"\x00", start + b"\x02\x0a", start + b"\xff"])
+    assert (parsed.keys, parsed.values["value"].to_pylist()) == (["a"], [7])
+    assert parsed.invalid == [
+        (1, f"key field missing in schema {schema_id}"),
+        (2, f"no message 5 in schema {schema_id}"),
+        (3, f"no message at the beginning of the record (schema {schema_id})"),
+    ]
+
+
+def test_json_schema_records_are_read_after_their_prefix(registry_server: RegistryServer) -> None:
+    schema_id = registry_server.register("json-value", {"type": "object"}, "JSON")
+    parser = parser_of(
+        registry_server.url, "json_schema", key={"field": "key"}, where=[{"field": "key", "is_not": "c"}]
+    )
+    documents = [prefix(schema_id) + json.dumps({"key": key, "value": 1}).encode() for key in "abc"]
+    values = [documents[0], b"{}", documents[1], prefix(987_654) + b"{}", prefix(schema_id) + b"{", documents[2]]
+    parsed = parse(parser, values)
+    assert (parsed.keys, parsed.records.tolist(), parsed.filtered.tolist()) == (["a", "b"], [0, 2], [5])
+    assert parsed.invalid == [
+        (1, "no schema id: the first byte is neither 0 nor 1"),
+        (3, "schema 987654 is unknown to the registry"),
+        (4, "malformed JSON"),
+    ]
+
+
+def test_schema_id_in_a_header_is_that_of_the_payload(registry_server: RegistryServer) -> None:
+    schema_id = registry_server.register("header-value", CLICK)
+    parser = parser_of(registry_server.url, "avro", key={"field": "key"})
+    record = {"key": "a", "value": 7}
+    plain, prefixed = encoded(CLICK, record), encoded(CLICK, record, schema_id)
+    headers: list[Headers] = [[(VALUE_HEADER, prefix(schema_id))], [("other", b"x")], ()]
+    parsed = parse(parser, [plain, prefixed, prefixed], headers)
+    assert (parsed.keys, parsed.invalid) == (["a"] * 3, [])
+
+
+@pytest.mark.thorough
+def test_schemas_that_are_more_than_a_process_keeps_are_all_read(registry_server: RegistryServer) -> None:
+    parser = parser_of(registry_server.url, "avro", key={"field": "key"})
+    count = 3 * CAPACITY
+    for first in range(0, count, 500):
+        values = []
+        for number in range(first, first + 500):
+            schema = record_of(f"R{number}", key="string", value="int")
+            values.append(encoded(schema, {"key": "a", "value": 1}, registry_server.register(f"many-{number}", schema)))
+        parsed = parse(parser, values)
+        assert (len(parsed.keys), parsed.invalid) == (500, [])
+    assert parser.schemas is not None
+    assert len(parser.schemas) == CAPACITY

@@ -1,0 +1,213 @@
+"""The format avro with the schema of a file: types of fields, lists, and records that are broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from helpers.avro import encoded, record_of
+from skewless.errors import ConfigurationError
+from skewless.parsing.formats.base import ParsedBatch
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
+
+TIME = 1_767_225_600_123
+AT = datetime.fromtimestamp(TIME / 1000, UTC)
+CLICK = record_of("Click", user="string", price="double")
+CLICKED = encoded(CLICK, {"user": "a", "price": 1.0})
+
+
+def logical(kind: Any, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": name, **more}
+
+
+def parse(
+    schema: Any, payloads: Sequence[bytes | None], folder: Path, settings: dict[str, Any] | None = None
+) -> ParsedBatch:
+    file = folder / "schema.avsc"
+    file.write_text(json.dumps(schema))
+    document = {"format": {"name": "avro", "schema": str(file)}, **(settings or {"key": {"field": "key"}})}
+    parser = RecordParser(ParsingSettings.model_validate(document))
+    return parser.parse(RecordColumns.of_values(payloads, np.zeros(len(payloads), np.int64)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "key"),
+    [
+        ("string", "Köln", "Köln"),
+        ("int", -7, "-7"),
+        ("long", 2**62, str(2**62)),
+        ("boolean", True, "true"),
+        ("float", 0.1, "0.1"),
+        ("double", 0.1, "0.1"),
+        (["null", "string"], "a", "a"),
+        ({"type": "enum", "name": "Country", "symbols": ["DE", "FR"]}, "FR", "FR"),
+        (logical("int", "date"), date(2026, 3, 1), "2026-03-01"),
+        (logical("string", "uuid"), UUID(int=7), str(UUID(int=7))),
+        (logical({"type": "fixed", "name": "U", "size": 16}, "uuid"), UUID(int=7).bytes, str(UUID(int=7))),
+        (logical("bytes", "decimal", precision=20, scale=3), Decimal("-0.050"), "-0.050"),
+        (logical("bytes", "decimal", precision=30, scale=0), Decimal(10**25), str(10**25)),
+        (logical("long", "timestamp-millis"), AT, str(TIME)),
+        (logical("long", "timestamp-micros"), AT, str(TIME * 1000)),
+    ],
+)
+def test_avro_scalar_as_key_is_its_text(kind: Any, value: Any, key: str, tmp_path: Path) -> None:
+    schema = record_of("R", before="bytes", key=kind, after={"type": "map", "values": "long"})
+    parsed = parse(schema, [encoded(schema, {"before": b"\1", "key": value, "after": {"x": 1}})], tmp_path)
+    assert (parsed.keys, parsed.invalid) == ([key], [])
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "us", "iso8601"])
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (logical("long", "timestamp-millis"), AT, TIME),
+        (logical("long", "timestamp-micros"), AT, TIME),
+        (logical("long", "local-timestamp-micros"), AT.replace(tzinfo=None), TIME),
+        (logical("int", "date"), AT.date(), TIME // 86_400_000 * 86_400_000),
+    ],
+)
+def test_avro_time_has_the_precision_of_its_schema_in_any_unit(
+    kind: Any, value: Any, expected: int, unit: str, tmp_path: Path
+) -> None:
+    schema = record_of("R", key="string", at=kind)
+    settings = {"key": {"field": "key"}, "time": {"field": "at", "unit": unit}}
+    parsed = parse(schema, [encoded(schema, {"key": "a", "at": value})], tmp_path, settings)
+    assert (parsed.times.tolist(), parsed.invalid) == ([expected], [])
+
+
+def test_avro_decimal_is_exact(tmp_path: Path) -> None:
+    schema = record_of("R", key="string", price=logical("bytes", "decimal", precision=18, scale=4))
+    prices = [Decimal("12345678901234.5678"), Decimal("-0.0001"), Decimal(0)]
+    settings = {"key": {"field": "key"}, "value": {"field": "price", "decimals": 4}}
+    parsed = parse(schema, [encoded(schema, {"key": "a", "price": price}) for price in prices], tmp_path, settings)
+    assert parsed.values["value"].to_pylist() == [123456789012345678, -1, 0]
+
+
+def test_avro_elements_of_lists_are_tuples_with_the_values_of_their_record(tmp_path: Path) -> None:
+    item = record_of("Item", sku="string", price=["null", "int"], labels={"type": "array", "items": "string"})
+    schema = record_of("Order", shop="string", items=["null", {"type": "array", "items": item}])
+    orders = [
+        {
+            "shop": "s",
+            "items": [{"sku": "a", "price": 1, "labels": ["x", "y"]}, {"sku": "b", "price": 2, "labels": []}],
+        },
+        {"shop": "t", "items": []},
+        {"shop": "u", "items": None},
+        {"shop": "v", "items": [{"sku": "c", "price": None, "labels": ["z"]}]},
+    ]
+    payloads = [encoded(schema, order) for order in orders]
+    values = {"price": {"field": "items[].price"}, "shop": {"field": "shop", "kind": "text"}}
+    parsed = parse(schema, payloads, tmp_path, {"key": {"field": "items[].sku"}, "values": values})
+    assert (parsed.keys, parsed.records.tolist()) == (["a", "b"], [0, 0])
+    assert parsed.values["price"].to_pylist() == [1, 2]
+    assert parsed.values["shop"].to_pylist() == ["s", "s"]
+    assert parsed.invalid == [(2, "key field missing"), (3, "values.price field missing")]
+    values["price"]["missing"] = "skip"
+    parsed = parse(schema, payloads, tmp_path, {"key": {"field": "items[].labels[]"}, "values": values})
+    assert (parsed.keys, parsed.records.tolist()) == (["x", "y", "z"], [0, 0, 3])
+    assert parsed.values["price"].to_pylist() == [1, 1, None]
+
+
+def test_avro_maps_aliases_and_nested_records_are_found_by_path(tmp_path: Path) -> None:
+    user = record_of("User", id="string")
+    schema = record_of("R", customer=["null", user, "string"], labels={"type": "map", "values": "string"})
+    schema["fields"][0]["aliases"] = ["user"]
+    records = [
+        {"customer": {"id": "u1"}, "labels": {"eu": "x", "e": "wrong"}},
+        {"customer": "text", "labels": {"eu": "y"}},
+        {"customer": {"id": "u2"}, "labels": {"us": "z"}},
+    ]
+    settings = {"key": {"fields": [{"field": "user.id", "name": "user"}, {"field": "labels.eu", "name": "label"}]}}
+    parsed = parse(schema, [encoded(schema, record) for record in records], tmp_path, settings)
+    assert parsed.keys == ['["u1","x"]']
+    assert parsed.invalid == [(1, "key part user field missing"), (2, "key part label field missing")]
+
+
+def test_avro_conditions_see_fields_of_any_type(tmp_path: Path) -> None:
+    schema = record_of("R", key="string", kind=["null", "string"], extra=["null", record_of("Extra", n="int")])
+    records = [
+        {"key": "a", "kind": "click", "extra": None},
+        {"key": "b", "kind": None, "extra": None},
+        {"key": "c", "kind": "click", "extra": {"n": 1}},
+    ]
+    where = [{"field": "kind", "is": "click"}, {"field": "extra", "exists": True}]
+    settings = {"key": {"field": "key"}, "where": where}
+    parsed = parse(schema, [encoded(schema, record) for record in records], tmp_path, settings)
+    assert (parsed.keys, parsed.filtered.tolist()) == (["c"], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", "broken Avro: ends too early (schema schema.avsc)"),
+        (CLICKED[:-1], "broken Avro: ends too early (schema schema.avsc)"),
+        (
+            encoded(CLICK, {"user": "a", "price": 1.0}) + b"\0",
+            "broken Avro: has bytes after its end (schema schema.avsc)",
+        ),
+        (b"\x01", "broken Avro: has a negative length (schema schema.avsc)"),
+        (b"\xff" * 11, "broken Avro: ends too early (schema schema.avsc)"),
+        (b"\x02\xff" + bytes(8), "key is not UTF-8"),
+        (None, "empty record"),
+    ],
+)
+def test_avro_broken_record_is_invalid_next_to_others(payload: bytes | None, reason: str, tmp_path: Path) -> None:
+    good = [encoded(CLICK, {"user": user, "price": 1.0}) for user in ("a", "b")]
+    parsed = parse(CLICK, [good[0], payload, good[1]], tmp_path, {"key": {"field": "user"}})
+    assert (parsed.keys, parsed.records.tolist()) == (["a", "b"], [0, 2])
+    assert parsed.invalid == [(1, reason)]
+
+
+def test_avro_endless_and_deep_records_are_bounded(tmp_path: Path) -> None:
+    node = record_of("Node", key="string", next=["null", "Node"], nothing={"type": "array", "items": "null"})
+    deep = b"\x02a\x02" * 100_000
+    endless = b"\x02a\x00" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    fine = encoded(node, {"key": "b", "next": {"key": "c", "next": None, "nothing": []}, "nothing": [None] * 3})
+    parsed = parse(node, [deep[:200_000], endless, fine], tmp_path)
+    assert parsed.keys == ["b"]
+    assert parsed.invalid == [
+        (0, "broken Avro: is nested too deep (schema schema.avsc)"),
+        (1, "broken Avro: has too many elements for its size (schema schema.avsc)"),
+    ]
+
+
+def test_avro_fields_of_a_wrong_type_are_named(tmp_path: Path) -> None:
+    schema = record_of("R", key=["string", "bytes"], price=["int", "boolean"])
+    records = [{"key": "a", "price": 1}, {"key": b"x", "price": 1}, {"key": "b", "price": True}]
+    settings = {"key": {"field": "key"}, "value": {"field": "price"}}
+    parsed = parse(schema, [encoded(schema, record) for record in records], tmp_path, settings)
+    assert parsed.keys == ["a"]
+    assert parsed.invalid == [
+        (1, "key has the wrong type or is out of range"),
+        (2, "value has the wrong type or is out of range"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "is not a schema of Avro"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "b"}]}', "is not a schema of Avro"),
+        (json.dumps(CLICK), "key.field: does not exist in schema schema.avsc"),
+    ],
+)
+def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "schema.avsc"
+    settings = {"format": {"name": "avro", "schema": str(file)}, "key": {"field": "key"}}
+    parsing = ParsingSettings.model_validate(settings)
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        RecordParser(parsing)
+    file.write_text(content)
+    with pytest.raises(ConfigurationError) as caught:
+        RecordParser(parsing)
+    assert problem in str(caught.value)

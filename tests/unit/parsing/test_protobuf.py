@@ -1,0 +1,134 @@
+"""The format protobuf with the descriptors of a file: fields, absence, timestamps, wrappers and broken messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import descriptor_pb2, message_factory
+
+from skewless.errors import ConfigurationError
+from skewless.parsing.formats.base import ParsedBatch
+from skewless.parsing.protobuf.compile_schema import compile_text
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
+from skewless.schema_registry.schema import Schema
+
+TIME = 1_767_225_600_123
+TEXT = """
+syntax = "proto3";
+package acme;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Click {
+  User user = 1; int64 price = 2; google.protobuf.Timestamp at = 3; google.protobuf.StringValue label = 4;
+  oneof what { string page = 5; string ad = 6; } repeated Item items = 7; optional int32 discount = 8;
+  string camel_case = 9;
+}
+message User { string id = 1; }
+message Item { string sku = 1; double price = 2; }
+"""
+FILE = compile_text(Schema("PROTOBUF", TEXT))
+CLICK: Any = message_factory.GetMessageClass(FILE.message_types_by_name["Click"])
+IMPORTS = ("google/protobuf/timestamp.proto", "google/protobuf/wrappers.proto")
+
+
+def descriptors(folder: Path) -> Path:
+    """Write descriptors as protoc does, each file after those that it imports."""
+    files = descriptor_pb2.FileDescriptorSet()
+    for file in (*(FILE.pool.FindFileByName(name) for name in IMPORTS), FILE):
+        file.CopyToProto(files.file.add())
+    path = folder / "click.descriptors"
+    path.write_bytes(files.SerializeToString())
+    return path
+
+
+def parse(messages: Sequence[Any], folder: Path, settings: dict[str, Any]) -> ParsedBatch:
+    format_ = {"name": "protobuf", "schema": str(descriptors(folder)), "message": "acme.Click"}
+    parser = RecordParser(ParsingSettings.model_validate({"format": format_, **settings}))
+    payloads = [entry if entry is None or isinstance(entry, bytes) else entry.SerializeToString() for entry in messages]
+    return parser.parse(RecordColumns.of_values(payloads, np.zeros(len(payloads), np.int64)))
+
+
+def click(**fields: Any) -> Any:
+    message = CLICK(**fields)
+    message.at.FromMilliseconds(TIME)
+    return message
+
+
+@pytest.mark.parametrize("unit", ["ms", "s", "us", "iso8601"])
+def test_protobuf_timestamp_is_the_event_time_in_any_unit(unit: str, tmp_path: Path) -> None:
+    settings = {"key": {"field": "user.id"}, "time": {"field": "at", "unit": unit}}
+    parsed = parse([click(user={"id": "a"})], tmp_path, settings)
+    assert (parsed.keys, parsed.times.tolist(), parsed.invalid) == (["a"], [TIME], [])
+
+
+def test_protobuf_absent_fields_have_their_default_or_are_missing(tmp_path: Path) -> None:
+    values = {"price": {"field": "price"}, "discount": {"field": "discount", "missing": "skip"}}
+    messages = [click(user={}), click(user={"id": "a"}, price=7, discount=0), click()]
+    parsed = parse(messages, tmp_path, {"key": {"field": "user.id"}, "values": values})
+    assert parsed.keys == ["", "a"]
+    assert parsed.values["price"].to_pylist() == [0, 7]
+    assert parsed.values["discount"].to_pylist() == [None, 0]
+    assert parsed.invalid == [(2, "key field missing")]
+
+
+def test_protobuf_wrappers_oneofs_and_names_of_json_are_read(tmp_path: Path) -> None:
+    parts = [{"field": "label"}, {"field": "page"}, {"field": "camelCase", "name": "camel"}]
+    messages = [click(label={"value": "x"}, page="/", camel_case="c"), click(label={}, page="/"), click(ad="a")]
+    parsed = parse(messages, tmp_path, {"key": {"fields": parts}})
+    assert parsed.keys == ['["x","/","c"]', '["","/",""]']
+    assert parsed.invalid == [(2, "key part label field missing")]
+
+
+def test_protobuf_elements_of_lists_are_tuples(tmp_path: Path) -> None:
+    messages = [click(items=[{"sku": "a", "price": 0.5}, {"sku": "b", "price": 1.5}]), click(), click(items=[{}])]
+    settings = {"key": {"field": "items[].sku"}, "value": {"field": "items[].price", "decimals": 1}}
+    parsed = parse(messages, tmp_path, settings)
+    assert (parsed.keys, parsed.records.tolist(), parsed.invalid) == (["a", "b", ""], [0, 0, 2], [])
+    assert parsed.values["value"].to_pylist() == [5, 15, 0]
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (
+            click(user={"id": "a"}).SerializeToString()[:-1],
+            "broken Protobuf: ends too early (schema click.descriptors)",
+        ),
+        (b"\x0f", "broken Protobuf: has an unknown wire type (schema click.descriptors)"),
+        (b"\x0a\x03\x0a\x01\xff", "key is not UTF-8"),
+        (None, "empty record"),
+    ],
+)
+def test_protobuf_broken_message_is_invalid_next_to_others(payload: bytes | None, reason: str, tmp_path: Path) -> None:
+    messages = [click(user={"id": "a"}), payload, click(user={"id": "b"})]
+    parsed = parse(messages, tmp_path, {"key": {"field": "user.id"}})
+    assert (parsed.keys, parsed.invalid) == (["a", "b"], [(1, reason)])
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"message": "acme.Other"}, "format.message: acme.Other is not in"),
+        ({"schema": "missing"}, "format.schema: missing: cannot be read"),
+        ({"schema": __file__}, "is not a set of descriptors"),
+    ],
+)
+def test_protobuf_schema_file_that_cannot_be_used_is_refused(
+    change: dict[str, str], problem: str, tmp_path: Path
+) -> None:
+    format_ = {"name": "protobuf", "schema": str(descriptors(tmp_path)), "message": "acme.Click"} | change
+    with pytest.raises(ConfigurationError, match=problem):
+        RecordParser(ParsingSettings.model_validate({"format": format_, "key": {"field": "user.id"}}))
+
+
+def test_protobuf_text_that_does_not_compile_or_leaves_its_folder_is_refused() -> None:
+    with pytest.raises(ValueError, match="the compiler of Protobuf refuses it"):
+        compile_text(Schema("PROTOBUF", "message"))
+    with pytest.raises(ValueError, match="outside of the folder"):
+        compile_text(Schema("PROTOBUF", TEXT, {"../../x.proto": Schema("PROTOBUF", "")}))
