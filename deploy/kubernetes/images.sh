@@ -10,7 +10,7 @@ root=$(cd "$here/../.." && pwd)
 
 SUBSTITUTE=localhost/skewless-base:bookworm
 DEBIAN=localhost/skewless-debian:bookworm
-SOURCES="deploy/Containerfile deploy/packages.sh requirements services pyproject.toml README.md"
+SOURCES="deploy/Containerfile deploy/packages.sh deploy/spark-entrypoint.sh requirements services pyproject.toml README.md"
 images=$CACHE/images
 mkdir -p "$images"
 export CONTAINERS_CONF=$CACHE/containers.conf

@@ -1,9 +1,9 @@
 {{/* Parts of the pods of the pipeline. */}}
 
-{{/* Fields of a pod's spec. Parameters: root, optionally serviceAccount. */}}
+{{/* Fields of a pod's spec. Parameters: root, optionally serviceAccount and token (whether it is mounted). */}}
 {{- define "skewless.pod" -}}
 serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount }}
-automountServiceAccountToken: {{ .root.Values.serviceAccount.automountServiceAccountToken }}
+automountServiceAccountToken: {{ default .root.Values.serviceAccount.automountServiceAccountToken .token }}
 enableServiceLinks: false
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
@@ -13,6 +13,28 @@ imagePullSecrets:
   - name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Not empty if the jobs of Spark start executors in pods. */}}
+{{- define "skewless.sparkOnKubernetes" -}}
+{{- range .Values.spark.jobs }}{{ if and .enabled (hasPrefix "k8s://" $.Values.spark.master) }}true{{ end }}{{ end }}
+{{- end }}
+
+{{/* Options of a driver in a pod that starts executors in pods. */}}
+{{- define "skewless.sparkKubernetesOptions" -}}
+- --conf=spark.driver.host=$(POD_IP)
+- --conf=spark.driver.bindAddress=0.0.0.0
+- --conf=spark.driver.port=7078
+- --conf=spark.driver.blockManager.port=7079
+- --conf=spark.blockManager.port=7079
+- --conf=spark.kubernetes.namespace={{ .Release.Namespace }}
+- --conf=spark.kubernetes.driver.pod.name=$(POD_NAME)
+- --conf=spark.kubernetes.executor.podTemplateFile=/etc/spark/executor.yaml
+- --conf=spark.kubernetes.container.image={{ include "skewless.image" (dict "root" . "image" .Values.spark.image "tag" (printf "%s-spark" .Chart.AppVersion)) }}
+- --conf=spark.kubernetes.container.image.pullPolicy={{ .Values.spark.image.pullPolicy }}
+- --conf=spark.kubernetes.driver.service.deleteOnTermination=false
+- --conf=spark.kubernetes.driver.reusePersistentVolumeClaim=false
+- --conf=spark.kubernetes.driver.ownPersistentVolumeClaim=false
 {{- end }}
 
 {{/* Scheduling of pods. Parameters: (dict "values" values). */}}

@@ -16,7 +16,8 @@ DEPLOY = ROOT / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
 PACKAGES = (DEPLOY / "packages.sh").read_text()
 LOCKS = ROOT / "requirements"
-FINAL = ("slim", "spark")
+ENTRY_POINTS = {"slim": "skewless", "spark": "spark-entrypoint"}
+FINAL = tuple(ENTRY_POINTS)
 
 
 def stages() -> dict[str, tuple[str, str]]:
@@ -61,7 +62,7 @@ def test_image_of_each_target_runs_the_command_as_an_unprivileged_user(name: str
     users = re.findall(r"^USER (\d+):(\d+)$", text, re.MULTILINE)
     assert users
     assert all(int(number) > 10_000 for number in users[-1])
-    assert re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE) == ['["skewless"]']
+    assert re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)[-1] == f'["{ENTRY_POINTS[name]}"]'
     assert text.rindex("USER ") > text.rindex("COPY ")
 
 
