@@ -37,6 +37,7 @@ from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import result_reader
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Event, Supervisor
@@ -401,8 +402,9 @@ class Pipeline:
         """
         last: dict[tuple[int, str], dict[str, Any]] = {}
         failures = []
+        to_json = result_reader(self.settings)
         for record in self.read("aggregates"):
-            entry = msgspec.json.decode(record.value or b"")
+            entry = msgspec.json.decode(to_json(record.value or b""))
             at = (entry["window_start"], entry["key"])
             if record.key != f"{at[0]}/{at[1]}".encode() or record.timestamp != at[0]:
                 failures.append(f"aggregates: {record} is not keyed or timed as its value")

@@ -17,11 +17,12 @@ from helpers.asyncapi import Records, message_of, official_schema, problems
 from helpers.kafka import Record
 from skewless import topology
 from skewless.apidocs.examples import WITH_VALUES, examples, written_records
-from skewless.asyncapi.document import ANY, as_yaml, described_topics, document
+from skewless.asyncapi.document import ANY, SCHEMA_FORMATS, as_yaml, described_topics, document
 from skewless.asyncapi.messages import MESSAGES, messages_of
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.monitoring.tracing import PARENT
+from skewless.wire.headers import BYTES
 from skewless.wire.record import OutputRecord
 
 OWN = PipelineSettings.model_validate(
@@ -212,6 +213,18 @@ def test_asyncapi_document_of_one_pipeline_has_one_version_of_tuples() -> None:
     }
     fields = document(WITH_VALUES)["components"]["schemas"]["ValuesRecord"]["properties"]
     assert list(fields) == ["amount", "user", "time"]
+
+
+@pytest.mark.parametrize(("schema_format", "name"), SCHEMA_FORMATS.items())
+def test_asyncapi_results_in_a_format_of_a_registry_have_its_schema(
+    schema_format: str, name: str, official: dict[str, Any]
+) -> None:
+    settings = {"name": "p", "source": {"topic": "t"}, "registry": {"url": "http://localhost:1"}}
+    made = document(PipelineSettings.model_validate({**settings, "aggregator": {"format": schema_format}}))
+    assert problems(made, official) == []
+    result = made["components"]["messages"]["aggregate"]
+    assert (result["payload"]["schemaFormat"], result["contentType"]) == (name, BYTES)
+    assert "window_start" in json.dumps(result["payload"]["schema"])
 
 
 def test_asyncapi_aggregate_schema_has_the_computed_fields_only() -> None:

@@ -9,17 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import yaml
 
 from skewless import __version__, topology
 from skewless.algorithms.aggregates import AGGREGATES
-from skewless.asyncapi.messages import GUARANTEE_TEXTS, Message, messages_of
+from skewless.asyncapi.messages import GUARANTEE_TEXTS, Message, messages_of, result_of_format
 from skewless.asyncapi.schemas import Schema, ref, schemas
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import schema_of_results
 from skewless.config.topic_plan import topic_spec
 from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
-from skewless.wire.aggregates import aggregate_type
+from skewless.schema_registry.result_schemas import SchemaFormat
+from skewless.wire.aggregates import AGGREGATE, aggregate_type
 from skewless.wire.headers import JSON
 from skewless.wire.tuples import TUPLE, TUPLE_V2, TupleFormat
 
@@ -71,6 +74,12 @@ RECORD_TOPICS = ("worker-input",)
 """Internal topics that consumers of the user read where they have one record per tuple."""
 MECHANISMS = {"PLAIN": "plain", "SCRAM-SHA-256": "scramSha256", "SCRAM-SHA-512": "scramSha512"}
 """Types of security schemes, without that of OAUTHBEARER, which has more fields."""
+SCHEMA_FORMATS: Mapping[SchemaFormat, str] = {
+    "avro": "application/vnd.apache.avro+json;version=1.9.0",
+    "json_schema": "application/schema+json;version=draft-07",
+    "protobuf": "application/vnd.google.protobuf;version=3",
+}
+"""Names of the formats of schemas in AsyncAPI."""
 PARAMETERS = {
     "pipeline": {"description": "Name of the pipeline: `topics.prefix` and `name` in its file.", "examples": ["words"]},
     "source": {
@@ -138,9 +147,20 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _messages_of(topic: str, settings: PipelineSettings) -> Sequence[Message]:
-    """Return the messages of a topic. The tuples of a given pipeline have one version."""
+    """Return the messages of a topic. The tuples and results of a given pipeline have one version and format."""
     other = TUPLE if TupleFormat(settings.values).record_name == TUPLE_V2 else TUPLE_V2
-    return [row for row in messages_of(topic) if settings is ANY or row.schema_header != other]
+    rows = [row for row in messages_of(topic) if settings is ANY or row.schema_header != other]
+    schema_format = settings.aggregator.format
+    if schema_format == "json":
+        return rows
+    schema = {"schemaFormat": SCHEMA_FORMATS[schema_format], "schema": _registered(settings, schema_format)}
+    return [result_of_format(row, schema) if row.schema_header == AGGREGATE else row for row in rows]
+
+
+def _registered(settings: PipelineSettings, schema_format: SchemaFormat) -> Any:
+    """Return the schema of results in the registry: JSON, or the text of Protobuf."""
+    text = schema_of_results(settings).text(schema_format)
+    return text if schema_format == "protobuf" else msgspec.json.decode(text)
 
 
 def _channel(topic: str, settings: PipelineSettings, source_partitions: int | None) -> dict[str, Any]:

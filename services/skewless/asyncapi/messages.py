@@ -192,6 +192,13 @@ RESULT = Message(
     aggregate_type(default_fields(AGGREGATES.values())),
     _public_headers(AGGREGATE),
 )
+
+
+def result_of_format(result: Message, schema: Schema) -> Message:
+    """Return the message of results in a format of a registry: a prefix with the schema's id, and the content."""
+    return replace(result, payload=schema, content_type=BYTES, headers=_public_headers(AGGREGATE, (BYTES,)))
+
+
 TICK = Message(
     "distribution",
     _text_key("`tick_start`.", "^-?[0-9]+$"),

@@ -11,6 +11,7 @@ from skewless.cli.audit_scope import AuditScope, complete_in_table
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark import kafka_options, table_audit
+from skewless.spark.audit_job import results_as_json
 from skewless.spark.batch_pipeline import BatchResult
 from skewless.spark.table_audit import TableComparison
 
@@ -37,5 +38,6 @@ def compared(  # noqa: PLR0913 - the parts of an audit, by name
             # After the table, so that the topic has all that the table has.
             name = settings.topic("aggregates")
             topic = kafka_options.read(spark, settings.kafka, {name: offset_reader.ranges(name)}, headers=False)
-            comparison = table_audit.compared_with_topic(table, topic, settings, since=since, first=first)
+            results = results_as_json(topic, settings)
+            comparison = table_audit.compared_with_topic(table, results, settings, since=since, first=first)
         yield stack.enter_context(comparison)

@@ -431,6 +431,8 @@ class PipelineSettings(SettingsModel):
                 *self._table_problems(results),
             ]
         problems += [*self._topic_problems(), *self._schema_problems()]
+        if self.aggregator.format != "json" and self.registry is None:
+            problems.append(f"registry.url: missing; aggregator.format: {self.aggregator.format} needs a registry")
         if problems:
             raise InvalidSettingsError(*problems)
         return self

@@ -13,6 +13,7 @@ from skewless.algorithms.aggregates import TUPLE_COUNT
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import result_reader
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
@@ -22,6 +23,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import NO_TIME
 from skewless.smoke_test import sample_records
+from skewless.wire.aggregates import ToJson
 from skewless.wire.topic_partition import TopicPartition
 
 NEWEST_RECORDS = 1_000
@@ -76,7 +78,7 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
         producer = BulkProducer(settings.kafka, topic, 1, first=partition)
         producer.send(records.values, records.timestamps.tolist(), records.keys, records.headers)
         producer.flush()
-        seconds = _wait_for_counts(reader, expected, prefix, started, timeout_s)
+        seconds = _wait_for_counts(reader, result_reader(settings), expected, prefix, started, timeout_s)
     return SmokeTestResult(count, len(expected), partition, seconds)
 
 
@@ -130,7 +132,9 @@ def _require_unchanged_keys(expected: Counts, prefix: str) -> None:
         )
 
 
-def _wait_for_counts(reader: TopicReader, expected: Counts, prefix: str, started: float, timeout_s: float) -> float:
+def _wait_for_counts(  # noqa: PLR0913, PLR0917 - by position
+    reader: TopicReader, to_json: ToJson, expected: Counts, prefix: str, started: float, timeout_s: float
+) -> float:
     """Return the seconds since `started` after which the counts were correct."""
     decode = msgspec.json.Decoder(CountRecord).decode
     counts: Counts = Counter()
@@ -138,7 +142,7 @@ def _wait_for_counts(reader: TopicReader, expected: Counts, prefix: str, started
     while time.monotonic() < started + timeout_s:
         for value in (message.value() for _, messages in reader.poll(POLL_S) for message in messages):
             if value is not None and prefix.encode() in value:
-                record = decode(value)
+                record = decode(to_json(value))
                 counts[record.window_start, record.key] = record.tuples
         if counts != expected:
             correct_since = None

@@ -14,6 +14,8 @@ from pyspark.storagelevel import StorageLevel
 
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import result_reader
+from skewless.errors import BadRecordError
 from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import batch_pipeline, kafka_options, kafka_source
 from skewless.spark.batch_job import counts
@@ -35,6 +37,7 @@ class PipelineOutput:
     records: DataFrame
     """Records of the source topics, up to the splitter's committed offsets."""
     aggregates: DataFrame
+    """Records of the topic with their results as JSON."""
     dead_letters: DataFrame
     """Dead letters with headers."""
     closed_until: Mapping[int, int]
@@ -57,7 +60,30 @@ def read(
         kafka_options.read(spark, settings.kafka, {settings.topic(topic): offset_ranges[topic]}, headers=headers)
         for topic, headers in (("aggregates", False), ("dead-letters", True))
     )
-    return PipelineOutput(records, aggregates, dead_letters, closed_until)
+    return PipelineOutput(records, results_as_json(aggregates, settings), dead_letters, closed_until)
+
+
+def results_as_json(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Return records of `aggregates` with the JSON of their results. Those that are no results have an empty value."""
+    if settings.aggregator.format == "json":
+        return records
+
+    def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        to_json = result_reader(settings)
+
+        def converted(value: bytes | None) -> bytes | None:
+            try:
+                return None if value is None else to_json(value)
+            except BadRecordError:
+                return b""
+
+        for batch in batches:
+            values = list(map(converted, batch["value"].to_pylist()))
+            position = batch.schema.names.index("value")
+            yield batch.set_column(position, "value", pa.array(values, batch.schema.field("value").type))
+
+    columns = records.select("key", "value", "partition", "offset")
+    return columns.mapInArrow(convert, columns.schema)
 
 
 @dataclass(frozen=True, slots=True)

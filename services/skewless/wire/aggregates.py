@@ -1,9 +1,9 @@
-"""Results of windows: JSON in `aggregates`."""
+"""Results of windows: JSON in `aggregates`, unless they have a schema in a registry."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -36,8 +36,18 @@ Revision = Annotated[
 
 Numbers = Literal["number", "text"]
 """How sums and numbers with decimals are written: as JSON numbers or as text."""
+Encode = Callable[[msgspec.Struct], bytes]
+"""Returns the value of a record."""
+ToJson = Callable[[bytes], bytes]
+"""Returns the JSON of a value. Raises BadRecordError if it is not a result."""
+encode_json: Encode = msgspec.json.Encoder(decimal_format="number").encode
 JSON_TYPES = {pa.int64(): int, pa.float64(): float, pa.string(): str, pa.bool_(): bool}
 """Python type of each type of a result. A list of one of these is a result, too."""
+
+
+def unchanged(value: bytes) -> bytes:
+    """Return the JSON of a value that is JSON."""
+    return value
 
 
 def aggregate_type(

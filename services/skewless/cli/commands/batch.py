@@ -101,6 +101,11 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         )
     if output_topic:
         topic_of("--output-topic", output_topic)
+        if settings.aggregator.format != "json":
+            raise ConfigurationError(
+                f"--output-topic: only the aggregator writes results in the format {settings.aggregator.format}; write "
+                "a folder with --out"
+            )
     check("--starting-offsets", start or START)
     check("--ending-offsets", end or "latest")
     if join_spark.is_wanted(settings, of_join=of_join):

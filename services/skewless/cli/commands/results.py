@@ -16,11 +16,12 @@ import msgspec
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.cli.plain_text import iso, printable
 from skewless.cli.result_selection import WINDOWS, Result, Selection, Window, no_results, other_windows, selection
-from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.errors import BadRecordError, CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.consumer.topic_reader import PartitionRecords
+    from skewless.wire.aggregates import ToJson
 
 FOLLOW_S = 1.0
 """Interval at which --follow looks for new results."""
@@ -118,26 +119,29 @@ def _newest_revisions(settings: PipelineSettings, wanted: Callable[[Result], boo
 
 def _later_results(settings: PipelineSettings) -> Iterator[list[Result]]:
     """Yield the results that are committed from now on."""
+    from skewless.config.result_codec import result_reader
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.kafka.consumer.topic_reader import TopicReader
 
-    offsets, topic = OffsetReader(settings.kafka), settings.topic("aggregates")
+    offsets, topic, to_json = OffsetReader(settings.kafka), settings.topic("aggregates"), result_reader(settings)
     with TopicReader(settings.kafka, topic, offsets.end(topic)) as reader:
         while True:
-            yield list(_results_in(topic, reader.poll(FOLLOW_S)))
+            yield list(_results_in(topic, to_json, reader.poll(FOLLOW_S)))
             offsets.end(topic)  # an error if no broker answers
 
 
 def _all_results(settings: PipelineSettings) -> Iterator[Result]:
     """Yield all results of the topic."""
+    from skewless.config.result_codec import result_reader
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.kafka.consumer.topic_reader import read_ranges
 
     topic = settings.topic("aggregates")
-    return _results_in(topic, read_ranges(settings.kafka, topic, OffsetReader(settings.kafka).ranges(topic)))
+    records = read_ranges(settings.kafka, topic, OffsetReader(settings.kafka).ranges(topic))
+    return _results_in(topic, result_reader(settings), records)
 
 
-def _results_in(topic: str, batches: Iterable[PartitionRecords]) -> Iterator[Result]:
+def _results_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords]) -> Iterator[Result]:
     """Yield the results in records of the topic, and warn of records that are none."""
     others: list[str] = []
     for partition, messages in batches:
@@ -145,7 +149,7 @@ def _results_in(topic: str, batches: Iterable[PartitionRecords]) -> Iterator[Res
             value = message.value()
             if value is None:
                 continue
-            if (result := _result(value)) is not None:
+            if (result := _result(to_json, value)) is not None:
                 yield result
             else:
                 others.append(f"partition {partition} offset {message.offset()}")
@@ -153,11 +157,11 @@ def _results_in(topic: str, batches: Iterable[PartitionRecords]) -> Iterator[Res
         click.echo(f"warning: topic {topic} has records that are not results: {_few(others)}", err=True)
 
 
-def _result(value: bytes) -> Result | None:
+def _result(to_json: ToJson, value: bytes) -> Result | None:
     """Return the result in a record; None if there is none."""
     try:
-        found = json.loads(value, parse_float=Decimal)
-    except (ValueError, RecursionError):
+        found = json.loads(to_json(value), parse_float=Decimal)
+    except (ValueError, RecursionError, BadRecordError):
         return None
     return found if isinstance(found, dict) and found.keys() >= RESULT_FIELDS else None
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.config.result_codec import result_writer
 from skewless.config.stage_start import StageStart
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.message_batch import MessageBatch
@@ -29,6 +30,7 @@ def build(start: StageStart) -> BuiltStage:
     """Build the aggregator from its settings."""
     pipeline = start.settings
     settings = pipeline.aggregator
+    writer = result_writer(pipeline)
     rules = AggregatorRules(
         results=pipeline.results,
         columns=columns_of(pipeline.results),
@@ -39,6 +41,8 @@ def build(start: StageStart) -> BuiltStage:
         conditions=pipeline.conditions,
         emit_interval_ms=settings.emit_interval_ms,
         key_parts=pipeline.splitter.key.parts,
+        encode=writer.encode,
+        headers=writer.headers,
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",

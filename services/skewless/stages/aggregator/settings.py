@@ -171,6 +171,16 @@ class AggregatorSettings(SettingsModel):
         description="Sums and results with decimals in the topic: JSON numbers with all digits, or text for consumers "
         "whose JSON numbers are doubles (15 to 17 digits).",
     )
+    format: Literal["json", "avro", "json_schema", "protobuf"] = Field(
+        "json",
+        description="Format of results in the topic. The others have a schema, which is generated from these settings, "
+        "and which the aggregator registers. They need `registry`.",
+    )
+    subject: Literal["topic", "record", "topic_record"] = Field(
+        "topic",
+        description="Subject of the schema: the topic with `-value`, the name of the record, or both. Serializers call "
+        "these strategies TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.",
+    )
     having: dict[str, HavingSettings] = Field(
         default_factory=dict,
         description="Conditions on results by their name, for example {count: {at_least: 10}}. Only results of keys "

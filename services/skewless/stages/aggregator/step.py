@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -21,13 +20,13 @@ from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.aggregator.metrics import LATENCY_S
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
-from skewless.wire.aggregates import AGGREGATE_HEADERS, Numbers, aggregate_type
+from skewless.wire.aggregates import AGGREGATE_HEADERS, Encode, Numbers, aggregate_type, encode_json
 from skewless.wire.changelog import chunk_output, chunks_by_window
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
 from skewless.wire.headers import WATERMARK, newest_read_time, require_schema, schema_of
 from skewless.wire.partials import PARTIALS, read_partials
-from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
+from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders, public_timestamp
 from skewless.wire.tuples import parts_of
 
 ROWS = 8192
@@ -50,6 +49,10 @@ class AggregatorRules:
     """Names of the parts of a composite key; empty for another key."""
     limit: StateLimit = UNLIMITED
     emit_interval_ms: int = 0
+    encode: Encode = encode_json
+    """Returns the value of a result in the format of the topic."""
+    headers: OwnHeaders = field(default_factory=lambda: AGGREGATE_HEADERS)
+    """Headers of results."""
 
 
 class AggregatorStep(WindowedStep):
@@ -146,13 +149,13 @@ class AggregatorStep(WindowedStep):
         self._first_results += len(emission.keys) - revisions
         self._revisions += revisions
         bounds = window, self._rules.windows.end(window)
-        encode, record_type = msgspec.json.Encoder(decimal_format="number").encode, self._record_type
+        encode, headers, record_type = self._rules.encode, self._rules.headers, self._record_type
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
         is_composite = bool(self._rules.key_parts)
         for key, results in self._presented(emission):
             parts = parts_of(key) if is_composite else ()
             value = None if results is None else encode(record_type(key, *bounds, *parts, *results))
-            yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, AGGREGATE_HEADERS)
+            yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, headers)
 
     def _presented(self, emission: Emission) -> Iterator[tuple[str, Sequence[Any] | None]]:
         """Yield each key with its results and its revision as Python objects.

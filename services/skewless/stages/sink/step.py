@@ -8,6 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from skewless.engine.step import Sample, Step
+from skewless.errors import BadRecordError
+from skewless.wire.aggregates import ToJson, unchanged
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.table_rows import refused_record, row
 
@@ -35,12 +37,14 @@ class _Change(NamedTuple):
 class SinkStep(Step):
     """Merges the results of each assigned partition by window and key. Nothing is kept after a commit.
 
-    `transaction_rows` is the number of rows after which the step requests a commit.
+    `transaction_rows` is the number of rows after which the step requests a commit. `to_json` returns the JSON of a
+    result.
     """
 
     stops_for_commit = True
 
-    def __init__(self, *, transaction_rows: int) -> None:
+    def __init__(self, *, transaction_rows: int, to_json: ToJson = unchanged) -> None:
+        self._to_json = to_json
         self._transaction_rows = transaction_rows
         self._changes: dict[int, dict[bytes, _Change]] = {}
         self._refused: dict[int, list[OutputRecord]] = {}
@@ -65,18 +69,19 @@ class SinkStep(Step):
         changes, partition = self._changes[batch.partition], batch.partition
         refused = self._refused[partition]
         before = len(changes) + len(refused)
-        for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
-            if value is None:
+        for offset, key, stored in zip(batch.offsets, batch.keys, batch.values, strict=True):
+            if stored is None:
                 changes[key or b""] = _Change(-1, None, deleted=True, offset=offset)
                 continue
             try:
+                value = self._to_json(stored)
                 result = self._decode(value)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                refused.append(refused_record(partition, offset, key, value, f"not a record of aggregates: {error}"))
+            except (msgspec.DecodeError, UnicodeDecodeError, BadRecordError) as error:
+                refused.append(refused_record(partition, offset, key, stored, f"not a record of aggregates: {error}"))
                 continue
             if key != b"%d/%b" % (result.window_start, result.key.encode()):
                 refused.append(
-                    refused_record(partition, offset, key, value, "its key is not that of its window and key")
+                    refused_record(partition, offset, key, stored, "its key is not that of its window and key")
                 )
                 continue
             previous = changes.get(key)

@@ -1,0 +1,213 @@
+"""Encodes results in the formats of a schema registry, and decodes them to the JSON of the format `json`.
+
+A value begins with the id of its schema, as Confluent's serializers write it.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from skewless.errors import BadRecordError, ConfigurationError, how_to_add
+from skewless.schema_registry.result_schemas import RECORD, Column, ResultSchema, SchemaFormat, protobuf_type
+from skewless.wire.aggregates import Encode, ToJson, encode_json
+
+_PREFIX = struct.Struct(">BI")
+_FIRST_MESSAGE = b"\0"
+"""Index of the first message of a schema in Protobuf, which follows the id."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def encoder(schema_format: SchemaFormat, schema: ResultSchema, schema_id: int) -> Encode:
+    """Return a function that encodes records of this schema."""
+    prefix = _PREFIX.pack(0, schema_id)
+    match schema_format:
+        case "json_schema":
+            return lambda record: prefix + encode_json(record)
+        case "avro":
+            return _avro_encoder(schema, prefix)
+        case "protobuf":
+            return _protobuf_encoder(schema, prefix + _FIRST_MESSAGE)
+
+
+def decoder(
+    schema_format: SchemaFormat, schema: ResultSchema, text_of: Callable[[int], str], *, as_text: bool
+) -> ToJson:
+    """Return a function from values to JSON.
+
+    `text_of` returns a schema by its id. `as_text`: whether exact numbers are text.
+    """
+    match schema_format:
+        case "json_schema":
+            decode: ToJson = _content
+        case "avro":
+            decode = _avro_decoder(text_of)
+        case "protobuf":
+            decode = _protobuf_decoder(schema, as_text=as_text)
+    # A pipeline may have written JSON before its format was set.
+    return lambda value: value if value.startswith(b"{") else decode(value)
+
+
+def _content(value: bytes) -> bytes:
+    return _split(value)[1]
+
+
+def _split(value: bytes) -> tuple[int, bytes]:
+    if len(value) < _PREFIX.size or value[0] != 0:
+        raise BadRecordError("not a result with the id of a schema")
+    return _PREFIX.unpack_from(value)[1], value[_PREFIX.size :]
+
+
+# Avro
+
+
+def _avro_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
+    fastavro = _fastavro()
+    parsed = fastavro.parse_schema(schema.avro())
+    decimals = [column for column in schema.columns if column.is_decimal]
+
+    def encode(record: msgspec.Struct) -> bytes:
+        fields = msgspec.structs.asdict(record)
+        for column in decimals:
+            fields[column.name] = _in_list(column, fields[column.name], _decimal)
+        buffer = io.BytesIO()
+        buffer.write(prefix)
+        fastavro.schemaless_writer(buffer, parsed, fields)
+        return buffer.getvalue()
+
+    return encode
+
+
+def _avro_decoder(text_of: Callable[[int], str]) -> ToJson:
+    fastavro = _fastavro()
+    schemas: dict[int, Any] = {}
+
+    def decode(value: bytes) -> bytes:
+        schema_id, content = _split(value)
+        try:
+            if schema_id not in schemas:
+                schemas[schema_id] = fastavro.parse_schema(msgspec.json.decode(text_of(schema_id)))
+            fields = fastavro.schemaless_reader(io.BytesIO(content), schemas[schema_id], None)
+        except (ValueError, TypeError, LookupError, EOFError, ArithmeticError, StopIteration, struct.error) as error:
+            raise BadRecordError(f"not Avro of schema {schema_id}: {type(error).__name__}") from None
+        return encode_json(
+            {
+                name: (found - _EPOCH) // _MILLISECOND if isinstance(found, datetime) else found
+                for name, found in fields.items()
+            }  # type: ignore[arg-type]  # a mapping is encoded as a record is
+        )
+
+    return decode
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError as error:
+        raise _missing(error) from None
+    return fastavro
+
+
+# Protobuf
+
+
+def _protobuf_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
+    message = _message_type(schema)
+    decimals = [column for column in schema.columns if column.is_decimal]
+
+    def encode(record: msgspec.Struct) -> bytes:
+        fields = msgspec.structs.asdict(record)
+        for column in decimals:
+            fields[column.name] = _in_list(column, fields[column.name], lambda number: f"{_decimal(number):f}")
+        content: bytes = message(
+            **{name: found for name, found in fields.items() if found is not None}
+        ).SerializeToString()
+        return prefix + content
+
+    return encode
+
+
+def _protobuf_decoder(schema: ResultSchema, *, as_text: bool) -> ToJson:
+    from google.protobuf.message import DecodeError
+
+    message = _message_type(schema)
+
+    def decode(value: bytes) -> bytes:
+        schema_id, content = _split(value)
+        if content[:1] != _FIRST_MESSAGE:
+            raise BadRecordError(f"not the first message of schema {schema_id}")
+        try:
+            found = message.FromString(content[1:])
+        except DecodeError:
+            raise BadRecordError(f"not Protobuf of schema {schema_id}") from None
+        fields = {column.name: _field(column, found, as_text=as_text) for column in schema.columns}
+        return encode_json(fields)  # type: ignore[arg-type]  # as above
+
+    return decode
+
+
+def _field(column: Column, message: Any, *, as_text: bool) -> Any:
+    if column.is_list:
+        found: Any = list(getattr(message, column.name))
+    else:
+        is_absent = column.is_result and not message.HasField(column.name)
+        found = None if is_absent else getattr(message, column.name)
+    return _in_list(column, found, Decimal) if column.is_decimal and not as_text else found
+
+
+def _message_type(schema: ResultSchema) -> Any:
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError as error:
+        raise _missing(error) from None
+
+    import pyarrow as pa
+
+    number = descriptor_pb2.FieldDescriptorProto
+    types = {
+        pa.string(): number.TYPE_STRING,
+        pa.int64(): number.TYPE_INT64,
+        pa.float64(): number.TYPE_DOUBLE,
+        pa.bool_(): number.TYPE_BOOL,
+    }
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{schema.full_name}.proto", package=schema.namespace, syntax="proto3"
+    )
+    described = file.message_type.add(name=RECORD)
+    for position, column in schema.numbered():
+        field = described.field.add(name=column.name, number=position)
+        field.type = types.get(protobuf_type(column), number.TYPE_INT64)
+        field.label = number.LABEL_REPEATED if column.is_list else number.LABEL_OPTIONAL
+        if column.is_result and not column.is_list:
+            # What the compiler generates for `optional`.
+            field.proto3_optional = True
+            field.oneof_index = len(described.oneof_decl)
+            described.oneof_decl.add(name=f"_{column.name}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.full_name))
+
+
+# Values
+
+
+def _in_list(column: Column, found: Any, convert: Callable[[Any], Any]) -> Any:
+    if found is None:
+        return None
+    return [convert(item) for item in found] if column.is_list else convert(found)
+
+
+def _decimal(number: Any) -> Decimal:
+    """Return a number with all its digits. The shortest form of a double has the digits of the result."""
+    return number if isinstance(number, Decimal) else Decimal(repr(number))
+
+
+def _missing(error: ImportError) -> ConfigurationError:
+    return ConfigurationError(f"results.format: a package is missing ({error}): {how_to_add('registry')}")

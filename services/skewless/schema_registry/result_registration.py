@@ -1,0 +1,75 @@
+"""Registers the schema of results, if it is compatible with the registered one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from skewless.errors import ConfigurationError, UnknownSchemaError
+from skewless.schema_registry.client import RegistryClient
+from skewless.schema_registry.result_schemas import REGISTRY_TYPES, ResultSchema, SchemaFormat
+
+if TYPE_CHECKING:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+_PROTOBUF_FIELD = re.compile(r"^\s*(?P<type>(?:optional |repeated )?\w+) (?P<name>\w+) = (?P<number>\d+)", re.MULTILINE)
+
+
+def register(client: RegistryClient, subject: str, schema_format: SchemaFormat, schema: ResultSchema) -> int:
+    """Register a schema if it is compatible with the registered one, and return its id."""
+    from confluent_kafka.schema_registry import Schema
+
+    text = schema.text(schema_format)
+    new = Schema(text, REGISTRY_TYPES[schema_format])
+
+    def check(client: SchemaRegistryClient) -> bool:
+        return bool(client.test_compatibility(subject, new))
+
+    def send(client: SchemaRegistryClient) -> int:
+        return int(client.register_schema(subject, new))
+
+    try:
+        is_compatible = client.wait(partial(client.request, f"check the schema of {subject}", check))
+    except UnknownSchemaError:  # the subject is new
+        is_compatible = True
+    if not is_compatible:
+        latest = client.wait(
+            partial(client.request, f"read the schema of {subject}", lambda client: client.get_latest_version(subject))
+        )
+        differing = "; ".join(differences(latest.schema.schema_str, text))
+        raise ConfigurationError(
+            f"aggregator.aggregates: the registry has an incompatible schema of {subject}"
+            f"{f' ({differing})' if differing else ''}: keep these results as they are, or name the pipeline otherwise"
+        )
+    return client.wait(partial(client.request, f"register the schema of {subject}", send))
+
+
+def differences(registered: str, current: str) -> Iterator[str]:
+    """Yield a text for each field of two schemas that has another type, that is new, or that is missing."""
+    before, after = _fields(registered), _fields(current)
+    for name in dict.fromkeys([*after, *before]):
+        if name not in before:
+            yield f"field {name} is new"
+        elif name not in after:
+            yield f"field {name} is missing"
+        elif before[name] != after[name]:
+            yield f"field {name} was {_shown(before[name])}, and is {_shown(after[name])}"
+
+
+def _shown(field_type: Any) -> str:
+    return field_type if isinstance(field_type, str) else json.dumps(field_type)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """Return the types of the fields in a schema of any format, as it writes them."""
+    try:
+        schema = json.loads(text)
+    except ValueError:
+        return {found["name"]: f"{found['type']} = {found['number']}" for found in _PROTOBUF_FIELD.finditer(text)}
+    if "fields" in schema:
+        return {field["name"]: field["type"] for field in schema["fields"]}
+    fields: dict[str, Any] = schema.get("properties", {})
+    return fields

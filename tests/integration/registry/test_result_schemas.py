@@ -1,0 +1,106 @@
+"""Schemas of results in a real registry: registered under each subject, and refused if they are incompatible."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from helpers.kafka import free_ports
+from helpers.schema_registry import RegistryServer
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import result_reader, result_writer, schema_of_results, subject_of
+from skewless.errors import ConfigurationError, UnreachableError
+from skewless.schema_registry.result_schemas import SchemaFormat
+from skewless.wire.aggregates import aggregate_type
+
+FORMATS: tuple[SchemaFormat, ...] = get_args(SchemaFormat)
+RESULTS: list[Any] = ["count", {"sum": "value", "as": "total"}]
+
+
+def settings_of(url: str, schema_format: str, name: str = "", **aggregator: Any) -> PipelineSettings:
+    return PipelineSettings.model_validate(
+        {
+            "name": name or f"p-{uuid.uuid4().hex[:8]}",
+            "source": {"topic": "t"},
+            "registry": {"url": url, "connect_timeout_s": 1},
+            "splitter": {"key": {"field": "k"}, "value": {"field": "v", "decimals": 2}},
+            "aggregator": {"format": schema_format, "aggregates": RESULTS, **aggregator},
+        }
+    )
+
+
+def require_compatibility(registry: RegistryServer, subject: str) -> None:
+    """Let the registry refuse incompatible schemas, as that of Confluent does by default."""
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        client.set_compatibility(subject, "BACKWARD")
+
+
+def record_of(settings: PipelineSettings) -> msgspec.Struct:
+    return aggregate_type(settings.results)("é", 0, 60_000, 3, 12.5, 1)
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+@pytest.mark.parametrize("subject", ["topic", "record", "topic_record"])
+def test_writer_registers_its_schema_and_the_reader_finds_it(
+    registry_server: RegistryServer, schema_format: SchemaFormat, subject: str
+) -> None:
+    settings = settings_of(registry_server.url, schema_format, subject=subject)
+    value = result_writer(settings).encode(record_of(settings))
+    assert result_writer(settings).encode(record_of(settings)) == value, "the same schema has the same id"
+    name = subject_of(settings, schema_of_results(settings))
+    assert registry_server.get(f"/subjects/{name}/versions/latest")["id"] == int.from_bytes(value[1:5], "big")
+    found = json.loads(result_reader(settings)(value))
+    expected = {"key": "é", "window_start": 0, "window_end": 60_000, "count": 3, "total": 12.5, "revision": 1}
+    assert found == expected
+
+
+def test_values_are_read_by_the_deserializers_of_confluent(registry_server: RegistryServer) -> None:
+    context = SerializationContext("t", MessageField.VALUE)
+    with SchemaRegistryClient({"url": registry_server.url}) as client:
+        avro = settings_of(registry_server.url, "avro")
+        found = AvroDeserializer(client)(result_writer(avro).encode(record_of(avro)), context)
+        assert (found["key"], str(found["total"]), found["window_end"].timestamp()) == ("é", "12.50", 60)
+        with_json = settings_of(registry_server.url, "json_schema")
+        schema = schema_of_results(with_json).text("json_schema")
+        value = result_writer(with_json).encode(record_of(with_json))
+        assert JSONDeserializer(schema, schema_registry_client=client)(value, context)["total"] == 12.5
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+def test_writer_whose_schema_is_incompatible_is_refused_and_names_the_fields(
+    registry_server: RegistryServer, schema_format: SchemaFormat
+) -> None:
+    name = f"p-{uuid.uuid4().hex[:8]}"
+    result_writer(settings_of(registry_server.url, schema_format, name))
+    require_compatibility(registry_server, f"{name}.aggregates-value")
+    # A number that becomes a list of numbers.
+    changed = [{"largest": "value", "n": 2, "as": "count"}]
+    with pytest.raises(ConfigurationError, match=r"incompatible schema of .*-value .*field count was ") as refused:
+        result_writer(settings_of(registry_server.url, schema_format, name, aggregates=changed))
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+def test_writer_with_one_more_result_is_compatible_and_earlier_records_are_read(
+    registry_server: RegistryServer, schema_format: SchemaFormat
+) -> None:
+    before = settings_of(registry_server.url, schema_format)
+    value = result_writer(before).encode(record_of(before))
+    require_compatibility(registry_server, f"{before.name}.aggregates-value")
+    after = settings_of(registry_server.url, schema_format, before.name, aggregates=[*RESULTS, "max"])
+    assert result_writer(after).encode is not None
+    assert json.loads(result_reader(after)(value))["total"] == 12.5
+
+
+def test_writer_without_an_answer_of_the_registry_is_unreachable() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(UnreachableError, match="no schema registry answers"):
+        result_writer(settings_of(f"http://127.0.0.1:{port}", "avro"))

@@ -1,0 +1,64 @@
+"""Results in every format of a registry, with every stage killed: the same results, for each reader of the topic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+from click.testing import CliRunner
+
+from helpers.kafka import START_MS, Pipeline, Sent, Source, differences, read, truth
+from helpers.schema_registry import RegistryServer
+from skewless.cli.main import main
+from skewless.schema_registry.result_schemas import SchemaFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.thorough
+FORMATS: tuple[SchemaFormat, ...] = get_args(SchemaFormat)
+RECORDS = 4_000
+
+
+def entries() -> list[Sent]:
+    return [
+        (number % 2, json.dumps({"key": f"k{number % 37}", "value": number, "time": START_MS + 100 * number}).encode())
+        for number in range(RECORDS)
+    ]
+
+
+def output(*arguments: str) -> str:
+    result = CliRunner().invoke(main, [*arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+def test_results_in_each_format_with_kills_are_exact_for_every_reader(
+    schema_format: SchemaFormat,
+    broker: str,
+    registry_server: RegistryServer,
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    source = Source(broker, 2)
+    aggregator: dict[str, Any] = {"format": schema_format, "aggregates": ["count", "sum", "mean"]}
+    parts: dict[str, Any] = {"registry": {"url": registry_server.url}, "aggregator": aggregator}
+    parts["sink"] = {"url": f"sqlite://{tmp_path}/results.db"}
+    transport = {"commit_interval_s": 0.5, "session_timeout_s": 6}
+    pipeline = Pipeline(broker, tmp_path, source, transport=transport, **parts)
+    pipeline.run_with_kills(source, entries())
+    pipeline.drain(limit_s=300)
+    assert differences(pipeline, truth(read(broker, source.topic))) == []
+    report = json.loads(output("audit", "-f", str(pipeline.file), "--json"))
+    assert (report["differences"], report["left_out"]) == (0, {})
+    expected, _ = pipeline.results()
+    document = json.loads(pipeline.file.read_text())
+    del document["sink"]
+    without_table = tmp_path / "topic.yaml"
+    without_table.write_text(json.dumps(document))
+    for file in (pipeline.file, without_table):
+        lines = output("results", "-f", str(file), "--window", "all", "--json").splitlines()
+        assert {(line["window_start"], line["key"]): line for line in map(json.loads, lines)} == expected
