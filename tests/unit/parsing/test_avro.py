@@ -26,8 +26,8 @@ CLICK = record_of("Click", user="string", price="double")
 CLICKED = encoded(CLICK, {"user": "a", "price": 1.0})
 
 
-def logical(kind: Any, name: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "logicalType": name, **more}
+def logical(kind: Any, logical_type: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "logicalType": logical_type, **more}
 
 
 def parse(
@@ -53,7 +53,7 @@ def parse(
         ({"type": "enum", "name": "Country", "symbols": ["DE", "FR"]}, "FR", "FR"),
         (logical("int", "date"), date(2026, 3, 1), "2026-03-01"),
         (logical("string", "uuid"), UUID(int=7), str(UUID(int=7))),
-        (logical({"type": "fixed", "name": "U", "size": 16}, "uuid"), UUID(int=7).bytes, str(UUID(int=7))),
+        (logical("fixed", "uuid", name="U", size=16), UUID(int=7).bytes, str(UUID(int=7))),
         (logical("bytes", "decimal", precision=20, scale=3), Decimal("-0.050"), "-0.050"),
         (logical("bytes", "decimal", precision=30, scale=0), Decimal(10**25), str(10**25)),
         (logical("long", "timestamp-millis"), AT, str(TIME)),
