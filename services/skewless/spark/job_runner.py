@@ -89,15 +89,32 @@ def _options(command_options: Mapping[str, Any]) -> SparkOptions:
     from skewless.spark.spark_session import SparkOptions
 
     java.find()
+    packages = command_options["packages"] or _connector()
     options = SparkOptions(
         master=command_options["master"] or LOCAL,
-        jars=() if command_options["packages"] else tuple(map(str, jars.ensure("spark"))),
-        packages=command_options["packages"],
+        jars=() if packages else tuple(map(str, jars.ensure("spark"))),
+        packages=packages,
         memory=command_options["driver_memory"],
         settings=tuple(map(_setting, command_options["conf"])),
         ui=command_options["ui"],
     )
     return _with_archive(options) if command_options["ship"] else options
+
+
+def _connector() -> tuple[str, ...]:
+    """Return the connector for Kafka that Spark must download; none if PySpark works with the locked one."""
+    import pyspark
+
+    from skewless.spark.failures import CONNECTOR
+
+    (locked,) = (jar.jar for jar in jars.locked("spark") if "spark-sql-kafka" in jar.jar)
+    # The connector of an older version works, and that of a newer one does not.
+    return (CONNECTOR,) if _minor(pyspark.__version__) < _minor(locked.rpartition(":")[2]) else ()
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    """Return the major and the minor number of a version."""
+    return tuple(map(int, version.split(".")[:2]))
 
 
 def _submitted_options(command_options: Mapping[str, Any]) -> SparkOptions:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 
+import mmh3
 import numpy as np
 import pyarrow as pa
 
@@ -17,6 +19,8 @@ from skewless.algorithms.hashing import partition_of_keys
 from skewless.wire.columns import write_table
 
 SHUFFLE_BLOCKS = "run int, kind string, shuffle_partition int, block binary"
+HASH_SEED = 42
+"""Seed of the hash by which Spark's `repartition` chooses a partition."""
 BUFFER_ROWS = 262_144
 """Rows that a task buffers before it merges them."""
 
@@ -82,6 +86,19 @@ def block(run: int, kind: str, table: pa.Table) -> pa.RecordBatch:
             "block": pa.array([write_table(table, compress=True)], pa.binary()),
         }
     )
+
+
+def repartition_keys(partitions: int) -> list[int]:
+    """Return for each of Spark's partitions a number that `repartition(partitions, number)` moves there.
+
+    Each partition of Spark thus gets the blocks of exactly one shuffle partition.
+    """
+    keys: dict[int, int] = {}
+    numbers = count()
+    while len(keys) < partitions:
+        number = next(numbers)
+        keys.setdefault(mmh3.hash(number.to_bytes(4, "little"), HASH_SEED) % partitions, number)
+    return [keys[partition] for partition in range(partitions)]
 
 
 def collect(batches: Iterable[pa.RecordBatch]) -> Mapping[int, Mapping[str, pa.Table]]:

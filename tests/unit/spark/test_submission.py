@@ -96,3 +96,11 @@ def test_spark_running_ship_without_executors_is_refused() -> None:
         job_runner.spark_running("batch", NOTHING | {"master": "local[2]", "ship": True}),
     ):
         pass
+
+
+@pytest.mark.parametrize(("version", "packages"), [("4.0.5", 1), ("4.1.10", 1), ("4.2.0", 0), ("4.10.0", 0)])
+def test_connector_of_an_older_pyspark_than_the_locked_one_is_downloaded(
+    version: str, packages: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", version)
+    assert len(job_runner._connector()) == packages
