@@ -42,13 +42,15 @@ class Folder:
                 f"--format: {self.format} is not installed: add --packages {PACKAGES[self.format]}; with "
                 f"--packages, reading a topic needs --packages {CONNECTOR} too"
             )
-        if self.overwrite or "PATH_NOT_FOUND" in folder_error:
+        if self.overwrite:
             return
-        raise ConfigurationError(
-            f"--out: {self.path}: {folder_error.splitlines()[0]}"
-            if folder_error
-            else f"--out: {self.path} exists: name another folder, or replace it with --overwrite"
-        )
+        # A table of a catalog is not a folder.
+        if not folder_error or (self.format in PACKAGES and not format_error):
+            raise ConfigurationError(
+                f"--out: {self.path} exists: name another folder or table, or replace it with --overwrite"
+            )
+        if "PATH_NOT_FOUND" not in folder_error:
+            raise ConfigurationError(f"--out: {self.path}: {folder_error.splitlines()[0]}")
 
     def write(self, rows: DataFrame) -> dict[str, Any]:
         """Write the results, and return their number and first and last window."""
