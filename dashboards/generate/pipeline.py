@@ -22,7 +22,7 @@ PUBLIC_TOPICS = {topic.name for topic in TOPICS if topic.public}
 """Topics without watermarks."""
 STARTED = (
     f"time() - process_start_time_seconds{{{OF_PROCESSES}}} "
-    f"* on ({PROCESS}) group_left (stage) {select('skewless_build_info')} < 60"
+    f"* on ({PROCESS}) group_right () {select('skewless_build_info')} < 60"
 )
 
 
@@ -91,8 +91,9 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
             PanelDescription(
                 "Processes", "Processes that Prometheus can scrape, and how many of them are ready.", "short", 4, 4
             ),
-            Query(total(select("skewless_ready")), "ready"),
-            Query(f"count({select('skewless_build_info')})", "running"),
+            # A process that runs several stages is ready when all of them are.
+            Query(f"sum(min by ({PROCESS}) ({select('skewless_ready')}))", "ready"),
+            Query(f"count(group by ({PROCESS}) ({select('skewless_build_info')}))", "running"),
         ),
         stat_panel(
             PanelDescription("Records in", "Source records processed per second.", "cps", 6, 4),
@@ -144,7 +145,11 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
             lowest=None,
         ),
         line_panel(
-            PanelDescription("Memory by stage", "Resident memory of the processes.", "bytes"),
+            PanelDescription(
+                "Memory by stage",
+                "Resident memory of the processes. That of a process with all stages is shown for each of them.",
+                "bytes",
+            ),
             Query(total(with_stage_label(MEMORY), "stage"), "{{stage}}"),
         ),
         line_panel(
@@ -358,6 +363,6 @@ def watermark_delay(**stage: str) -> str:
 
 
 def with_stage_label(value: str, stage: str = "") -> str:
-    """Add the label `stage` to a metric of the operating system process, such as CPU time."""
+    """Add the label `stage` to a metric of the operating system process, such as CPU time, for each stage it runs."""
     info = select("skewless_build_info", stage=stage) if stage else select("skewless_build_info")
-    return f"{value} * on ({PROCESS}) group_left (stage) {info}"
+    return f"{value} * on ({PROCESS}) group_right () {info}"
