@@ -19,6 +19,7 @@ from helm.generate.kubernetes import PREFIX, closed, definitions, reference
 from helm.generate.pipeline_schema import pipeline
 from helm.generate.value_schemas import BY_PATH, BY_SUFFIX, TEXT
 from helm.generate.values_comments import comments_by_path
+from skewless import topology
 
 Schema = dict[str, Any]
 
@@ -44,6 +45,7 @@ def document() -> Schema:
     schema["properties"]["pipeline"] = pipeline_schema
     schema["properties"]["stages"] = _closed_object(
         {row["name"]: _stage(row, stage) for row in stages.document()["stages"]}
+        | {topology.ALL_STAGES: reference("stage")}
     )
     # A parent chart shares `global` with this chart, and enables it as a dependency by `enabled`.
     schema["properties"]["global"]["additionalProperties"] = True

@@ -74,6 +74,7 @@ BY_PATH: dict[str, Schema] = {
     "kafka.securityProtocol": choice_of("", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "kafka.connectTimeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 600},
     "join.partitions": OPTIONAL_POSITIVE,
+    "mode": choice_of("stages", "single"),
     "metrics.port": PORT,
     "metrics.service.ipFamilies": list_of(choice_of("IPv4", "IPv6")),
     "metrics.service.ipFamilyPolicy": choice_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),

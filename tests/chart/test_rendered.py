@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from helm.generate import files, kubernetes, pipeline_schema, stages
 from helpers import extra_stages
-from helpers.docs_blocks import ROOT
+from helpers.docs_blocks import ROOT, blocks
 from helpers.source_files import assert_none, problem_of
 from helpers.tiers import thorough_except
 from helpers.versions import VERSIONS
@@ -33,6 +33,7 @@ from skewless.monitoring.common_metrics import EVERY_STAGE
 CHART = Path(__file__).parents[2] / "helm" / "skewless"
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
 MINIMAL = CHART / "ci" / "minimal.yaml"
+PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 OLDEST, BUILT, NEWEST = (
     int(VERSIONS[name].split(".")[1]) for name in ("kubernetes_oldest", "kubernetes", "kubernetes_newest")
 )
@@ -83,7 +84,7 @@ def load(objects: Objects, stage: str, folder: Path) -> PipelineSettings:
     ]
     file = folder / "pipeline.yaml"
     file.write_text(mounted["data"]["pipeline.yaml"])
-    (container,) = next(spec["containers"] for name, spec in pods(objects) if name.endswith(f"-{stage}"))
+    (container,) = next(spec["containers"] for name, spec in pods(objects) if name.endswith((f"-{stage}", "-all")))
     return loader.load(file, environment(container))
 
 
@@ -463,3 +464,88 @@ def test_chart_package_holds_required_files_only(helm: Callable[..., str], tmp_p
     assert "templates/tests/pods.yaml" in names
     assert not any(name.startswith(("ci/", "tests/")) for name in names)
     assert archive.stat().st_size < 500_000, f"{os.fspath(archive)}: a release is kept in a Secret, which is limited"
+
+
+def selected(objects: Objects, selector: dict[str, str]) -> set[str]:
+    """Return the names of the StatefulSets whose pods have these labels."""
+    return {
+        each["metadata"]["name"]
+        for each in kind(objects, "StatefulSet")
+        if selector.items() <= each["spec"]["template"]["metadata"]["labels"].items()
+    }
+
+
+def test_chart_single_process_has_the_probes_budget_and_monitors_of_a_stage(rendered: dict[str, Objects]) -> None:
+    objects = rendered["single"]
+    (single,) = kind(objects, "StatefulSet")
+    name = single["metadata"]["name"]
+    assert name == "clicks-skewless-all"
+    for found in kind(objects, "PodDisruptionBudget") + kind(objects, "PodMonitor"):
+        assert selected(objects, found["spec"]["selector"]["matchLabels"]) == {name}
+    (database,) = [each for each in kind(objects, "NetworkPolicy") if each["metadata"]["name"].endswith("-database")]
+    (expression,) = database["spec"]["podSelector"]["matchExpressions"]
+    assert single["spec"]["template"]["metadata"]["labels"][expression["key"]] in expression["values"]
+
+
+def test_chart_single_process_has_the_acls_of_all_stages(
+    rendered: dict[str, Objects], render: Render, tmp_path: Path
+) -> None:
+    def rights(objects: Objects) -> dict[str, set[str]]:
+        return {
+            each["metadata"]["name"]: {json.dumps(acl, sort_keys=True) for acl in each["spec"]["authorization"]["acls"]}
+            for each in kind(objects, "KafkaUser")
+        }
+
+    values = yaml.safe_load((CHART / "ci" / "single.yaml").read_text())
+    del values["mode"], values["stages"]["all"]
+    by_stage_file = tmp_path / "values.yaml"
+    by_stage_file.write_text(yaml.safe_dump(values))
+    single, by_stage = rights(rendered["single"]), rights(render(by_stage_file))
+    stages_of = [name for name in by_stage if name != "clicks-test"]
+    assert len(stages_of) == len(topology.needed_stages(load(rendered["single"], "all", tmp_path)))
+    assert single == {
+        "clicks-all": set().union(*(by_stage[name] for name in stages_of)),
+        "clicks-test": by_stage["clicks-test"],
+    }
+
+
+def test_chart_mode_changes_nothing_but_the_processes(render: Render, tmp_path: Path) -> None:
+    values = yaml.safe_load((CHART / "ci" / "monitoring-keda.yaml").read_text())
+    del values["stages"]
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+
+    def others(mode: str) -> Objects:
+        objects = render(file, f"mode={mode}")
+        return [each for each in objects if each["kind"] not in {"StatefulSet", "PodDisruptionBudget"}]
+
+    assert others("single") == others("stages")
+
+
+def values_of_page(text: str, folder: Path) -> Path:
+    """Write the values of the page that contain this text."""
+    (found,) = [block for block in blocks(PAGE) if block.language == "text" and text in block.text]
+    values = folder / "values.yaml"
+    values.write_text(found.text)
+    return values
+
+
+def test_chart_on_openshift_has_no_fixed_user(render: Render, tmp_path: Path) -> None:
+    values = values_of_page("runAsUser: null", tmp_path)
+    objects = render(values, "global.imageRegistry=registry.example.org", "spark.jobs.audit.enabled=true")
+    contexts = [
+        context
+        for _, spec in pods(objects)
+        for context in (spec["securityContext"], *(each["securityContext"] for each in spec["containers"]))
+    ]
+    assert len(contexts) > 2 * len(kind(objects, "StatefulSet"))
+    assert all(context["runAsNonRoot"] for context in contexts)
+    assert_none(
+        f"{name} is set" for context in contexts for name in ("runAsUser", "runAsGroup", "fsGroup") if name in context
+    )
+
+
+def test_chart_annotation_of_the_page_restarts_pods_when_a_secret_changes(render: Render, tmp_path: Path) -> None:
+    values = values_of_page("reloader", tmp_path)
+    for each in kind(render(values, "global.imageRegistry=registry.example.org"), "StatefulSet"):
+        assert each["metadata"]["annotations"] == {"secret.reloader.stakater.com/auto": "true"}

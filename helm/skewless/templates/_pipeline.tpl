@@ -10,6 +10,23 @@
 {{ include "skewless.needed" (dict "root" . "rows" (include "skewless.topology" . | fromYaml).stages) }}
 {{- end }}
 
+{{/*
+Processes that have a StatefulSet: each stage or, with mode single, one process of all stages. A row has a name, the
+partitions that limit the number of processes, and the `stages` that it runs.
+*/}}
+{{- define "skewless.processes" -}}
+{{- $stages := include "skewless.stages" . | fromYamlArray -}}
+{{- $processes := list -}}
+{{- if eq .Values.mode "single" }}
+{{- $processes = list (dict "name" "all" "partitions" (list "one") "stages" $stages) -}}
+{{- else }}
+{{- range $row := $stages }}
+{{- $processes = append $processes (merge (dict "stages" (list $row)) $row) -}}
+{{- end }}
+{{- end }}
+{{- toYaml $processes }}
+{{- end }}
+
 {{/* Topics that the pipeline has. */}}
 {{- define "skewless.topics" -}}
 {{ include "skewless.needed" (dict "root" . "rows" (include "skewless.topology" . | fromYaml).topics) }}
@@ -39,7 +56,9 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- toYaml $rows }}
 {{- end }}
 
-{{/* Values of one stage: stageDefaults with the overrides of the stage. Parameters: (dict "root" $ "name" stage). */}}
+{{/*
+Values of one stage, or of the process `all`: stageDefaults with its overrides. Parameters: (dict "root" $ "name" stage).
+*/}}
 {{- define "skewless.stage" -}}
 {{- $overrides := default (dict) (get .root.Values.stages .name) -}}
 {{- $stage := mergeOverwrite (deepCopy .root.Values.stageDefaults) (deepCopy $overrides) -}}
