@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from skewless.errors import ConfigurationError
+
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 FORM = "a duration above 0 such as 30s, 5m, 1h or 2d"
@@ -23,3 +25,12 @@ def instant_text(time_ms: int) -> str:
     except (OverflowError, ValueError):
         return str(time_ms)
     return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
+
+
+def parse_instant(option: str, text: str, accepted: str = "a time in ISO 8601") -> int:
+    """Parse a time, in UTC unless it names a zone, to ms since the epoch; ConfigurationError names `accepted`."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{option}: {text!r} must be {accepted}") from None
+    return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -11,10 +11,11 @@ NAMES = {*AGGREGATES, *(column.name for column in columns_of(AGGREGATES.values()
 
 OTHER_MEANINGS = {
     "__init__.py": set(AGGREGATES),  # functions of the Python API
+    "api/pipeline.py": {"last"},  # a choice of windows
     "algorithms/grouping/even.py": {"count"},  # field of a numpy record
     "cli/inspect_view.py": {"count", "distinct", "min"},  # fields of the output, minutes
     "cli/commands/results.py": {"last"},  # a value of --window
-    "cli/result_selection.py": {"last"},
+    "operations/results/selection.py": {"last"},
     "lab/inspection/key_profile.py": {"count"},  # field of the output
     "spark/report/evaluation_report.py": {"max"},  # largest latency
     "spark/report/inspection_report.py": {"count"},  # field of the output

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
 from skewless.algorithms.aggregates.elements import Element
 from skewless.api import arguments
+from skewless.api.results import Result, Results, result_reader
+from skewless.api.run import PipelineRun, logs_folder
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, unknown
 from skewless.lab.inspection.pipeline_file import pipeline_name
+from skewless.operations import results as stored_results
 
 PARAMETERS = ("source", "key", "time", "values", "window", "aggregates", "format", "name", "brokers")
 SECTIONS = tuple(name for name in PipelineSettings.model_fields if name not in PARAMETERS)
@@ -84,9 +88,10 @@ class Pipeline:
         return pipeline
 
     def _set(self, file: Path | None, given: Mapping[arguments.Path, Any]) -> None:
-        environ = os.environ | arguments.variables_of(given)
+        self._file = file and file.absolute()
+        self._variables = arguments.variables_of(given)
         try:
-            self._settings = loader.load(file, environ)
+            self._settings = loader.load(file, os.environ | self._variables)
         except ConfigurationError as error:
             raise ConfigurationError(*(arguments.by_argument(problem, given) for problem in error.problems)) from None
 
@@ -104,5 +109,48 @@ class Pipeline:
         """Return the pipeline file with the settings that are set. Secrets are masked."""
         return loader.dump(self._settings, only_set=True)
 
+    def up(self, *, log_dir: str | Path | None = None, take_over: bool = False) -> PipelineRun:
+        """Return the run of all stages on this machine, which a `with` block starts and ends.
+
+        The topics are created. Logs are written to `log_dir`, by default a temporary folder. With `take_over`, the run
+        replaces processes of the pipeline that run already; otherwise it then raises FencedError.
+        """
+        logs = logs_folder(self.name, log_dir)
+        file = self._file
+        if file is None:  # a file in the current folder is not that of this pipeline
+            logs.mkdir(parents=True, exist_ok=True)
+            file = logs.absolute() / "pipeline.yaml"
+            file.write_text(self.to_yaml(), encoding="utf-8")
+        return PipelineRun(self._settings, file, self._variables, logs, take_over=take_over)
+
+    def results(
+        self, window: str = "last", *, key: str | None = None, top: int | None = None, by: str | None = None
+    ) -> Results:
+        """Return committed results, the newest revision of each key and window, as `skewless results` prints them.
+
+        `window` is `last` (the last closed one), `open` (those after it), `all`, or a time within a window in ISO 8601.
+        `top` is the number of the largest results of each window, ordered by the aggregate `by`, by default the first.
+        They are those of the table of `sink`, if the pipeline has one, else those of its topic.
+
+        Raises ConfigurationError for an unknown window or aggregate, and CheckFailedError if there are no results.
+        """
+        query = stored_results.query_of(self._settings, window=window, key=key, top=top, by=by)
+        read, fields = self._result_reader(), self._settings.results
+        found = [read(record) for record in stored_results.read(self._settings, query, _warn)]
+        return Results(found, fields, self._settings.splitter.key.parts)
+
+    def follow(self, *, key: str | None = None) -> Iterator[Result]:
+        """Yield the results that are committed from now on, of one key or of all, as they arrive. Does not end."""
+        read = self._result_reader()
+        for batch in stored_results.topic.later(self._settings, key, _warn):
+            yield from map(read, batch)
+
+    def _result_reader(self) -> Callable[[Mapping[str, Any]], Result]:
+        return result_reader(self._settings.results, self._settings.splitter.key.parts)
+
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=3)

@@ -1,18 +1,27 @@
-"""Result: the results of one key in one window, with the types of the pipeline's aggregates."""
+"""Results of a pipeline, with the types of its aggregates."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, TypeAlias
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import pyarrow as pa
 
 from skewless.algorithms.aggregates import ResultField
+from skewless.api import html
+from skewless.errors import ConfigurationError, how_to_add
+from skewless.times import instant_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Value: TypeAlias = int | float | Decimal | str | bool | list[Any] | None
 """A result. Numbers with decimals are Decimal, because they are exact."""
+SHOWN = 20
+"""Rows that a notebook shows."""
 OWN_FIELDS = ("key", "window_start", "window_end", "revision")
 
 
@@ -41,6 +50,79 @@ class Result:
         """Return all fields in the order of the records in topic `aggregates`."""
         times = {"window_start": self.window_start, "window_end": self.window_end}
         return {"key": self.key, **times, **self.fields, "revision": self.revision}
+
+
+class Results(Sequence[Result]):
+    """Results of a pipeline, by window and the largest first. A notebook shows them as a table."""
+
+    def __init__(self, results: Sequence[Result], fields: Iterable[ResultField], parts: Iterable[str]) -> None:
+        self._results = results
+        time = pa.timestamp("ms", "UTC")
+        self._schema = pa.schema(
+            [
+                ("key", pa.string()),
+                ("window_start", time),
+                ("window_end", time),
+                *((part, pa.string()) for part in parts),
+                *((field.name, field.result_type) for field in fields),
+                ("revision", pa.int64()),
+            ]
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Result]: ...
+
+    def __getitem__(self, index: int | slice) -> Result | Sequence[Result]:
+        return self._results[index]
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def to_arrow(self) -> pa.Table:
+        """Return the results as an Arrow table, whose numbers have all their digits."""
+        rows = [result.to_dict() for result in self._results]
+        return pa.Table.from_pylist(rows, schema=self._schema)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the results as a pandas DataFrame. Numbers with decimals are doubles, for plots and arithmetic.
+
+        Raises ConfigurationError if pandas is not installed.
+        """
+        require_pandas()
+        table = self.to_arrow()
+        doubles = [pa.field(f.name, _as_double(f.type)) for f in table.schema]
+        return table.cast(pa.schema(doubles), safe=False).to_pandas()
+
+    def __repr__(self) -> str:
+        return f"Results({len(self)} rows: {', '.join(self._schema.names)})"
+
+    def _repr_html_(self) -> str:
+        names, times = self._schema.names, ("window_start", "window_end")
+        shown = [result.to_dict() for result in self._results[:SHOWN]]
+        rows = [[_text(row[name], is_time=name in times) for name in names] for row in shown]
+        more = html.paragraph(f"and {len(self) - SHOWN:,} more") if len(self) > SHOWN else ""
+        return html.table(names, rows) + more
+
+
+def require_pandas() -> None:
+    """Raise ConfigurationError if pandas is not installed."""
+    if find_spec("pandas") is None:
+        raise ConfigurationError(f"pandas is missing: install it, or {how_to_add('spark')}")
+
+
+def _text(value: Value, *, is_time: bool) -> str:
+    if is_time and isinstance(value, int):
+        return instant_text(value)
+    return "" if value is None else str(value)
+
+
+def _as_double(result_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(result_type):
+        return pa.list_(_as_double(result_type.value_type))
+    return pa.float64() if pa.types.is_decimal(result_type) and result_type.scale else result_type
 
 
 def result_reader(results: Iterable[ResultField], parts: Iterable[str]) -> Callable[[Mapping[str, Any]], Result]:

@@ -12,7 +12,7 @@ from skewless.cli.offset_range import committed_by_splitter, has_lag, holds_tupl
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
-from skewless.wire.changelog import decode_checkpoint, read_watermarks
+from skewless.operations.closed_windows import closed_windows
 
 STAGES_AFTER_SPLITTER = topology.upstream(topology.RESULTS_STAGE) - {topology.SOURCE_STAGE} | {topology.RESULTS_STAGE}
 """Stages that process a tuple after the splitter, until its result is written."""
@@ -109,24 +109,3 @@ def complete_in_table(
         for partition in partitions
         if partition in scope.closed_windows and partition in watermarks
     }
-
-
-def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
-    """Return up to which time the aggregator has closed windows; MAX_WATERMARK after a bounded run."""
-    closed_until = {}
-    committed_offsets = offset_reader.committed(
-        settings.group(topology.RESULTS_STAGE), settings.topic(topology.stage(topology.RESULTS_STAGE).input)
-    )
-    for partition, offset in committed_offsets.items():
-        checkpoint = decode_checkpoint(offset.checkpoint)
-        if read_watermarks(checkpoint).watermark() == MAX_WATERMARK:
-            closed_until[partition] = MAX_WATERMARK
-        elif checkpoint.closed_until is not None:
-            closed_until[partition] = checkpoint.closed_until
-    return closed_until
-
-
-def closed_everywhere(settings: PipelineSettings) -> int | None:
-    """Return up to which time all partitions have closed their windows; None if that is unknown."""
-    closed = closed_windows(OffsetReader(settings.kafka), settings)
-    return min(closed.values()) if len(closed) == settings.topics.aggregator_partitions else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -14,6 +13,7 @@ from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.stages.splitter.checkpoint import decode_checkpoint, start_of
+from skewless.times import parse_instant
 
 START = "source.start"
 """Where the pipeline started, or would start."""
@@ -145,15 +145,6 @@ def has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str,
     """Return whether a stage has not processed all records of a topic. Raises the errors of `committed_by_stage`."""
     offsets = offset_reader.begin(topic) | committed_by_stage(offset_reader, settings, stage, topic)
     return has_records_after(offset_reader, topic, offsets)
-
-
-def parse_instant(option: str, text: str, accepted: str = "a time in ISO 8601") -> int:
-    """Parse a time, in UTC unless it names a zone, to ms since the epoch; ConfigurationError names `accepted`."""
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(f"{option}: {text!r} must be {accepted}") from None
-    return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _parse_offsets(

@@ -12,10 +12,10 @@ import click
 from skewless import topology
 from skewless.cli.plain_text import counted
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import CheckFailedError, SkewlessError
+from skewless.errors import SkewlessError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations.data_quality import MAX_LATE_SHARE, QUALITY_TOPICS, data_quality, warnings
-from skewless.operations.run_counts import RunCounter, RunCounts
+from skewless.operations.run_counts import RunCounter, RunCounts, check_accepted
 
 INTERVAL_S = 10.0
 """Time between two looks at the records of a run."""
@@ -69,11 +69,8 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
     click.echo(counts_line(counts, settings))
     if counts.commonest is not None:
         click.echo(f"invalid records: mostly {counts.commonest}; `skewless dead-letters list` has all reasons")
-    if drain and not counts.is_any_accepted:
-        raise CheckFailedError(
-            f"none of {counted(counts.records, 'record')} is in a result: {counts.invalid} are invalid, and "
-            f"{counts.late} late. Correct the settings, and count again with `skewless reset --to-start`"
-        )
+    if drain:
+        check_accepted(counts)
 
 
 def counts_line(counts: RunCounts, settings: PipelineSettings) -> str:

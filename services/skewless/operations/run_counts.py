@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_offsets, offset_count
 from skewless.kafka.consumer.topic_reader import has_records_after, read_ranges
 from skewless.operations.data_quality import Invalid, Reasons, invalid_record
@@ -49,6 +50,16 @@ class RunCounts:
     """Newest invalid record with the commonest reason."""
     is_any_accepted: bool
     """Whether a record was neither late nor invalid. True if there are no records."""
+
+
+def check_accepted(counts: RunCounts) -> None:
+    """Raise CheckFailedError if a run has processed records, and all of them are invalid or late."""
+    if not counts.is_any_accepted:
+        records = "1 record" if counts.records == 1 else f"{counts.records:,} records"
+        raise CheckFailedError(
+            f"none of {records} is in a result: {counts.invalid} are invalid, and {counts.late} late. Correct the "
+            "settings, and count again with `skewless reset --to-start`"
+        )
 
 
 class RunCounter:

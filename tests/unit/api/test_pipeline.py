@@ -199,20 +199,3 @@ def test_python_page_imports_only_the_package() -> None:
     code = "\n".join(block.text for block in blocks(PAGE) if block.language == "python")
     imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {ast.unparse(node) for node in imports} == {"import skewless as sk"}
-
-
-def test_python_page_blocks_run_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    program: dict[str, Any] = {}
-    for block in blocks(PAGE):
-        if block.name:
-            (tmp_path / block.name).write_text(block.text)
-        if block.language == "python":
-            exec(block.text, program)  # noqa: S102 - the project's own page
-    program["test_orders_of_a_minute_are_summed"]()
-    printed = capsys.readouterr().out
-    assert "name: orders\n" in printed
-    assert "window: 'soon' is not a duration above 0 such as 30s," in printed
-    assert program["pipeline"].settings.router.workers == 16

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from skewless.cli import audit_scope
-from skewless.cli.commands import results
 from skewless.cli.main import main
-from skewless.config import topic_plan
+from skewless.operations.results import topic
 
 PIPELINE = "name: p\nsource: {topic: t}\naggregator: {aggregates: [count, sum]}\n"
 MINUTE = 60_000
@@ -34,9 +32,9 @@ RECORDS = [
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(results, "_all_results", lambda _settings: iter(RECORDS))
-    monkeypatch.setattr(audit_scope, "closed_everywhere", lambda _settings: 2 * MINUTE)
-    monkeypatch.setattr(topic_plan, "require_topic", lambda _settings, _topic: None)
+    monkeypatch.setattr(topic, "_all_results", lambda _settings, _warn: iter(RECORDS))
+    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: 2 * MINUTE)
+    monkeypatch.setattr(topic, "require_topic", lambda _settings, _topic: None)
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE)
     return path
@@ -85,7 +83,7 @@ def test_results_control_characters_do_not_reach_the_terminal(file: Path) -> Non
         (("--json", "--csv"), 2, "leave one out"),
         (("--follow", "--top", "3"), 2, "--top: not with --follow"),
         (("--key", "z"), 1, "has no results of key z"),
-        (("--window", "2020-01-01"), 1, "no results for --window 2020-01-01"),
+        (("--window", "2020-01-01"), 1, "no results for window 2020-01-01"),
     ],
 )
 def test_results_wrong_use_or_nothing_to_show_is_one_line(

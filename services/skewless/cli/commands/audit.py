@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skewless.cli import join_spark
-from skewless.cli.commands.sink import open_table
 from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.operations.result_table import open_table
 from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
         _audit_join(settings, limit, out, spark, as_json=as_json)
         return
     from skewless.cli.audit_scope import find
-    from skewless.cli.offset_range import parse_instant
     from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.times import parse_instant
 
     start = None if since is None else parse_instant("--since", since)
     offset_reader = OffsetReader(settings.kafka)

@@ -96,7 +96,7 @@ def _database(settings: PipelineSettings) -> Iterator[Database | None]:
     if settings.sink is None:
         yield None
         return
-    from skewless.cli.commands.sink import connect
+    from skewless.operations.result_table import connect
     from skewless.sql.dialects import database_of
 
     database = database_of(settings.sink, settings.sink_table())

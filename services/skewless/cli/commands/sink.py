@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from skewless.cli.options import load_settings, pipeline_file
-from skewless.errors import CheckFailedError, StoreError, UnreachableError
+from skewless.errors import CheckFailedError
 from skewless.sql.dialects import DATABASES, find_database
-
-if TYPE_CHECKING:
-    from skewless.config.pipeline_settings import PipelineSettings
-    from skewless.sql.database import Database
-
-CONNECT_S = 15.0
-"""Time after which a command gives up on a database."""
-RETRY_S = 0.5
 
 
 @click.group()
@@ -58,6 +48,7 @@ def check(file: Path | None) -> None:
       skewless sink check -f pipeline.yaml
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
+    from skewless.operations.result_table import connect
     from skewless.sql import schema as tables
     from skewless.sql.dialects import database_of
 
@@ -77,38 +68,3 @@ def check(file: Path | None) -> None:
             )
         raise CheckFailedError(f"{database.address} is not as needed:\n  " + "\n  ".join(problems))
     click.echo(f"table {database.statements.table.name} in {database.address} is as needed")
-
-
-def open_table(settings: PipelineSettings) -> Database:
-    """Connect to the database of a pipeline to read its table, as `connect`. Raises StoreError if it does not fit."""
-    from skewless.sql import schema as tables
-    from skewless.sql.dialects import database_of
-
-    database = database_of(settings.table_settings, settings.sink_table())
-    database.require_existence()
-    connect(database)
-    try:
-        tables.require_fit(database)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def connect(database: Database) -> None:
-    """Connect within CONNECT_S. Raises UnreachableError, or StoreError if the database refuses permanently."""
-    from skewless.sql.errors import ErrorClass
-
-    deadline = time.monotonic() + CONNECT_S
-    while True:
-        try:
-            database.connect()
-        except database.errors as error:
-            failure, address = database.failure_of(error), database.address
-            if failure.error_class is ErrorClass.PERMANENT:
-                raise StoreError(f"connecting to {address}: {failure.message}") from None
-            if time.monotonic() + RETRY_S > deadline:
-                raise UnreachableError(f"no answer from {address} within {CONNECT_S:g} s: {failure.message}") from None
-            time.sleep(RETRY_S)
-        else:
-            return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import tempfile
 import time
@@ -46,24 +45,15 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
       skewless up -f pipeline.yaml --log-dir logs
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
-    from skewless import topology
     from skewless.cli.up_counts import print_counts, warning_of_rejected_records
-    from skewless.config import topic_plan
     from skewless.kafka.broker_watch import BrokerWatch
-    from skewless.kafka.consumer.offsets import OffsetReader
-    from skewless.lab.local.published_processes import published, registering
-    from skewless.lab.local.supervisor import Supervisor, process_names
+    from skewless.operations.local_run import prepare, registered
     from skewless.operations.run_counts import RunCounter
-    from skewless.operations.running_processes import check_not_running
 
     if log_dir is not None:
         writable_folder("--log-dir", log_dir)
-    topic_plan.apply(settings)
     logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
-    first = topology.needed_stages(settings)[0]
-    # An earlier run has written there, also if its source was empty.
-    rerun = drain and any(OffsetReader(settings.kafka).end(settings.topic(first.outputs[0])).values())
-    supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
+    supervisor = prepare(settings, file, drain=drain, logs=logs)
     follow, watch = _Follower(supervisor) if verbose else None, BrokerWatch(settings.kafka)
 
     def each_tick() -> None:
@@ -72,14 +62,11 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
         if follow:
             follow()
 
-    ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
+    def note(line: str) -> None:
+        click.echo(f"note: {line}", err=True)
+
     counter = RunCounter(settings)
-    with contextlib.ExitStack() as stack:
-        with registering(settings):
-            for note in () if take_over else check_not_running(settings, process_names(settings)):
-                click.echo(f"note: {note}", err=True)
-            stack.enter_context(published(settings, ports))
-        stack.enter_context(warning_of_rejected_records(settings))
+    with registered(settings, supervisor, note, take_over=take_over), warning_of_rejected_records(settings):
         click.echo(f"pipeline {settings.name}, logs in {logs}")
         code = supervise(supervisor, _show, each_tick)
     print_counts(counter, settings, drain=drain and not code)

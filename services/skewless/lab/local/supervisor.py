@@ -80,7 +80,7 @@ class Supervisor:
 
     A host starts the processes. It imports the code of the stages once, so that a stage starts in a fraction of the CPU
     time. Without `host`, the supervisor has one of its own. `command` replaces `skewless run` by a command line, which
-    needs no host.
+    needs no host. The processes have the environment of this process and `environ`.
     """
 
     def __init__(  # noqa: PLR0913 - the optional arguments are passed by name
@@ -93,11 +93,12 @@ class Supervisor:
         command: Command | None = None,
         host: StageHost | None = None,
         rerun: bool = False,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self.logs = logs
         self._settings = settings
         # Users read these log files. The format `auto` would write JSON to a file.
-        self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
+        self._env = dict(environ or {}) | ({"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {})
         needed = topology.needed_stages(settings)
         self._before_source = {topology.JOIN_STAGE} if settings.reads_pairs else set[str]()
         """Stages that write the source topic, if it is a topic of the pipeline."""

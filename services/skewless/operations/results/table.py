@@ -1,25 +1,23 @@
-"""Reads the results of a pipeline from its table, for `skewless results`."""
+"""Reads the results of a pipeline from its table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.audit_scope import closed_everywhere
-from skewless.cli.commands.sink import open_table
-from skewless.cli.result_selection import Result, Selection, no_results
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError
+from skewless.operations.closed_windows import closed_everywhere
+from skewless.operations.result_table import open_table
+from skewless.operations.results.selection import ResultRecord, Selection, no_results
 from skewless.sql.table import ResultTable
 from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, snapshot
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
-if TYPE_CHECKING:
-    from skewless.config.pipeline_settings import PipelineSettings
 
-
-def read(settings: PipelineSettings, select: Selection, key: str | None) -> list[Result]:
+def read(settings: PipelineSettings, select: Selection, key: str | None) -> list[ResultRecord]:
     """Return the results of the selected windows, of one key or of all, in the form of records of topic `aggregates`.
 
     Raises CheckFailedError if there is no window to select.
@@ -43,7 +41,7 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
     return [_result(table, convert(row)) for row in rows]
 
 
-def _result(table: ResultTable, row: StoredRow) -> Result:
+def _result(table: ResultTable, row: StoredRow) -> ResultRecord:
     start, end, key, *contents, revision = row
     values = dict(zip((column.name for column in table.contents), contents, strict=True))
     if table.adds:

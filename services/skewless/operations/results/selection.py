@@ -1,16 +1,16 @@
-"""Selects the windows that `skewless results` shows."""
+"""Selects windows of the results of a pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from skewless.cli.offset_range import parse_instant
+from skewless.times import parse_instant
 
 _NAMED = ("last", "open", "all")
 _AT_A_TIME = "or a time within a window in ISO 8601"
 WINDOWS = f"{', '.join(_NAMED)}, {_AT_A_TIME}"
-Result = dict[str, Any]
+ResultRecord = dict[str, Any]
 """A record of `aggregates`."""
 Window = tuple[int, int]
 """Start and end (exclusive) of a window in ms."""
@@ -19,7 +19,7 @@ Selection = Callable[[list[Window], Callable[[], int | None]], set[Window]]
 
 
 def other_windows(window: str) -> str:
-    """Return the values of the option --window without this one."""
+    """Return the choices of windows without this one."""
     return f"{', '.join(name for name in _NAMED if name != window)}, {_AT_A_TIME}"
 
 
@@ -31,7 +31,7 @@ def no_results(place: str, key: str | None) -> str:
 
 
 def selection(window: str) -> Selection:
-    """Return the selection of the option --window."""
+    """Return the selection of a choice. Raises ConfigurationError for an unknown one."""
 
     def is_closed(window: Window, closed_until: int | None) -> bool:
         return closed_until is not None and window[1] <= closed_until
@@ -51,5 +51,5 @@ def selection(window: str) -> Selection:
             return last
         case "open":
             return still_open
-    instant = parse_instant("--window", window, WINDOWS)
+    instant = parse_instant("window", window, WINDOWS)
     return lambda windows, _closed_until: {window for window in windows if window[0] <= instant < window[1]}

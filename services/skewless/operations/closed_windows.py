@@ -1,0 +1,30 @@
+"""Finds up to which time a pipeline has closed windows, from the checkpoints of the aggregator."""
+
+from __future__ import annotations
+
+from skewless import topology
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.wire.changelog import decode_checkpoint, read_watermarks
+
+
+def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
+    """Return up to which time the aggregator has closed windows; MAX_WATERMARK after a bounded run."""
+    closed_until = {}
+    committed_offsets = offset_reader.committed(
+        settings.group(topology.RESULTS_STAGE), settings.topic(topology.stage(topology.RESULTS_STAGE).input)
+    )
+    for partition, offset in committed_offsets.items():
+        checkpoint = decode_checkpoint(offset.checkpoint)
+        if read_watermarks(checkpoint).watermark() == MAX_WATERMARK:
+            closed_until[partition] = MAX_WATERMARK
+        elif checkpoint.closed_until is not None:
+            closed_until[partition] = checkpoint.closed_until
+    return closed_until
+
+
+def closed_everywhere(settings: PipelineSettings) -> int | None:
+    """Return up to which time all partitions have closed their windows; None if that is unknown."""
+    closed = closed_windows(OffsetReader(settings.kafka), settings)
+    return min(closed.values()) if len(closed) == settings.topics.aggregator_partitions else None

@@ -1,0 +1,52 @@
+"""Runs the stages of a pipeline on this machine: creates the topics, and registers the processes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.lab.local.published_processes import published, registering
+from skewless.lab.local.supervisor import Supervisor, process_names
+from skewless.operations.running_processes import check_not_running
+
+
+def prepare(
+    settings: PipelineSettings,
+    file: Path | None,
+    *,
+    drain: bool,
+    logs: Path,
+    environ: Mapping[str, str] | None = None,
+) -> Supervisor:
+    """Create the topics, and return the supervisor of all stages.
+
+    `file` and `environ`, variables in addition to those of this process, are what the processes load the settings from.
+    """
+    topic_plan.apply(settings)
+    first = topology.needed_stages(settings)[0]
+    # An earlier run has written there, also if its source was empty.
+    rerun = drain and any(OffsetReader(settings.kafka).end(settings.topic(first.outputs[0])).values())
+    return Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun, environ=environ)
+
+
+@contextlib.contextmanager
+def registered(
+    settings: PipelineSettings, supervisor: Supervisor, note: Callable[[str], None], *, take_over: bool
+) -> Iterator[None]:
+    """Publish the processes on this machine until the end of the block.
+
+    Raises FencedError if one of them runs already, unless `take_over`. `note` receives a line for each process that was
+    last on another machine.
+    """
+    ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
+    with contextlib.ExitStack() as stack:
+        with registering(settings):
+            for line in () if take_over else check_not_running(settings, process_names(settings)):
+                note(line)
+            stack.enter_context(published(settings, ports))
+        yield

@@ -1,0 +1,46 @@
+"""Connects to the database with the results of a pipeline."""
+
+from __future__ import annotations
+
+import time
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import StoreError, UnreachableError
+from skewless.sql import schema as tables
+from skewless.sql.database import Database
+from skewless.sql.dialects import database_of
+from skewless.sql.errors import ErrorClass
+
+CONNECT_S = 15.0
+"""Time after which a command gives up on a database."""
+RETRY_S = 0.5
+
+
+def open_table(settings: PipelineSettings) -> Database:
+    """Connect to the database of a pipeline to read its table, as `connect`. Raises StoreError if it does not fit."""
+    database = database_of(settings.table_settings, settings.sink_table())
+    database.require_existence()
+    connect(database)
+    try:
+        tables.require_fit(database)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def connect(database: Database) -> None:
+    """Connect within CONNECT_S. Raises UnreachableError, or StoreError if the database refuses permanently."""
+    deadline = time.monotonic() + CONNECT_S
+    while True:
+        try:
+            database.connect()
+        except database.errors as error:
+            failure, address = database.failure_of(error), database.address
+            if failure.error_class is ErrorClass.PERMANENT:
+                raise StoreError(f"connecting to {address}: {failure.message}") from None
+            if time.monotonic() + RETRY_S > deadline:
+                raise UnreachableError(f"no answer from {address} within {CONNECT_S:g} s: {failure.message}") from None
+            time.sleep(RETRY_S)
+        else:
+            return

@@ -1,0 +1,67 @@
+"""Reads the results of a pipeline: the newest revision of each key and window, from its table or its topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.operations.results import topic
+from skewless.operations.results.selection import ResultRecord, Selection, other_windows, selection
+
+
+class Query(NamedTuple):
+    """Results to read."""
+
+    window: str
+    """Choice of windows, as `selection` reads it."""
+    select: Selection
+    key: str | None
+    """The only key. None: all keys."""
+    top: int | None
+    """Number of the largest results of each window. None: all."""
+    by: str
+    """Name of the result that is the order."""
+
+
+def query_of(
+    settings: PipelineSettings, *, window: str, key: str | None = None, top: int | None = None, by: str | None = None
+) -> Query:
+    """Return the query for results of a pipeline. `by` is by default the first result.
+
+    Raises ConfigurationError for an unknown window or result, and for a pipeline that only joins.
+    """
+    _ = settings.aggregated  # an error if the pipeline only joins
+    names = [result.name for result in settings.results]
+    if by is not None and by not in names:
+        raise ConfigurationError(f"by: {by} is not a result of this pipeline: {', '.join(names)}")
+    return Query(window, selection(window), key, top, by or names[0])
+
+
+def read(settings: PipelineSettings, query: Query, warn: Callable[[str], None]) -> Sequence[ResultRecord]:
+    """Return the results by window, largest first. `warn` receives a warning of records that are not results.
+
+    They are those of the table of `sink`, if the pipeline has one, else those of topic `aggregates`. Raises
+    CheckFailedError if there are none.
+    """
+    if settings.sink is None:
+        found = topic.read(settings, query.select, query.key, warn)
+    else:
+        from skewless.operations.results import table
+
+        found = table.read(settings, query.select, query.key)
+    if not found:
+        raise CheckFailedError(f"no results for window {query.window}: choose {other_windows(query.window)}")
+    by_window: dict[int, list[ResultRecord]] = {}
+    for result in sorted(found, key=lambda result: (result["window_start"], -_number(result[query.by]), result["key"])):
+        by_window.setdefault(result["window_start"], []).append(result)
+    return [result for window in by_window.values() for result in window[: query.top]]
+
+
+def _number(value: Any) -> float:
+    """Return a result as a number for the order; results may be numbers as text, texts or null."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0

@@ -1,0 +1,100 @@
+"""Reads the results of a pipeline from its topic `aggregates`. Uses no consumer group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import result_reader
+from skewless.config.topic_plan import require_topic
+from skewless.errors import BadRecordError, CheckFailedError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
+from skewless.operations.closed_windows import closed_everywhere
+from skewless.operations.results.selection import ResultRecord, Selection, Window, no_results
+from skewless.wire.aggregates import ToJson
+
+FOLLOW_S = 1.0
+"""Interval at which `later` looks for new results."""
+RESULT_FIELDS = {"key", "window_start", "window_end", "revision"}
+"""Fields of every result."""
+MAX_PLACES = 3
+"""Records that a warning names."""
+
+Warn = Callable[[str], None]
+"""Receives a warning of records that are not results."""
+
+
+def read(settings: PipelineSettings, select: Selection, key: str | None, warn: Warn) -> list[ResultRecord]:
+    """Return the newest revisions of the selected windows, of one key or of all.
+
+    Raises CheckFailedError if there is no window to select.
+    """
+    require_topic(settings, "aggregates")
+    found = _newest_revisions(_all_results(settings, warn), key)
+    if not found:
+        raise CheckFailedError(no_results(f"topic {settings.topic('aggregates')}", key))
+    windows = select(sorted({_window_of(result) for result in found}), lambda: closed_everywhere(settings))
+    return [result for result in found if _window_of(result) in windows]
+
+
+def later(settings: PipelineSettings, key: str | None, warn: Warn) -> Iterator[list[ResultRecord]]:
+    """Yield the results that are committed from now on, of one key or of all, once a second."""
+    require_topic(settings, "aggregates")
+    offsets, topic, to_json = OffsetReader(settings.kafka), settings.topic("aggregates"), result_reader(settings)
+    with TopicReader(settings.kafka, topic, offsets.end(topic)) as reader:
+        while True:
+            results = _results_in(topic, to_json, reader.poll(FOLLOW_S), warn)
+            yield [result for result in results if key is None or result["key"] == key]
+            offsets.end(topic)  # an error if no broker answers
+
+
+def _window_of(result: ResultRecord) -> Window:
+    return result["window_start"], result["window_end"]
+
+
+def _newest_revisions(results: Iterable[ResultRecord], key: str | None) -> list[ResultRecord]:
+    newest: dict[tuple[int, str], ResultRecord] = {}
+    for result in results:
+        if key is None or result["key"] == key:
+            place = result["window_start"], result["key"]
+            if place not in newest or newest[place]["revision"] <= result["revision"]:
+                newest[place] = result
+    return list(newest.values())
+
+
+def _all_results(settings: PipelineSettings, warn: Warn) -> Iterator[ResultRecord]:
+    topic = settings.topic("aggregates")
+    ranges = OffsetReader(settings.kafka).ranges(topic)
+    return _results_in(topic, result_reader(settings), read_ranges(settings.kafka, topic, ranges), warn)
+
+
+def _results_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords], warn: Warn) -> Iterator[ResultRecord]:
+    """Yield the results in records of the topic, and warn of records that are none."""
+    others: list[str] = []
+    for partition, messages in batches:
+        for message in messages:
+            value = message.value()
+            if value is None:
+                continue
+            if (result := _result(to_json, value)) is not None:
+                yield result
+            else:
+                others.append(f"partition {partition} offset {message.offset()}")
+    if others:
+        warn(f"topic {topic} has records that are not results: {_few(others)}")
+
+
+def _result(to_json: ToJson, value: bytes) -> ResultRecord | None:
+    """Return the result in a record; None if there is none."""
+    try:
+        found = json.loads(to_json(value), parse_float=Decimal)
+    except (ValueError, RecursionError, BadRecordError):
+        return None
+    return found if isinstance(found, dict) and found.keys() >= RESULT_FIELDS else None
+
+
+def _few(places: list[str]) -> str:
+    return ", ".join(places[:MAX_PLACES]) + (f" and {len(places) - MAX_PLACES:,} more" if places[MAX_PLACES:] else "")

@@ -1,0 +1,101 @@
+"""Results in Python: rows with types, Arrow, pandas, and the table of a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import skewless as sk
+from skewless.api.results import Results
+from skewless.operations.results import topic
+
+START_MS = 1_767_225_600_000
+MINUTE_MS = 60_000
+PIPELINE = sk.Pipeline(
+    "orders",
+    key="customer",
+    values={"price": {"field": "price", "decimals": 2, "missing": "skip"}},
+    aggregates=[sk.count(), sk.sum("price"), sk.mean("price"), sk.smallest("price")],
+)
+
+
+def record(minute: int, key: str, count: int, price: str | None, revision: int = 0) -> dict[str, Any]:
+    start = START_MS + minute * MINUTE_MS
+    of_price: dict[str, Any] = {
+        "sum_price": price and Decimal(price),
+        "mean_price": price and Decimal(price),
+        "smallest_price": [],
+    }
+    return (
+        {"key": key, "window_start": start, "window_end": start + MINUTE_MS, "count": count}
+        | of_price
+        | {"revision": revision}
+    )
+
+
+RECORDS = [
+    record(0, "<b>", 1, "0.10"),
+    record(1, "a", 1, "1"),
+    record(1, "b", 2, None),
+    record(1, "a", 3, "9007199254740993.01", 1),
+]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Results]:
+    monkeypatch.setattr(topic, "_all_results", lambda _settings, _warn: iter(RECORDS))
+    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: START_MS + 2 * MINUTE_MS)
+    monkeypatch.setattr(topic, "require_topic", lambda _settings, _topic: None)
+    return PIPELINE.results
+
+
+def test_results_are_the_newest_revisions_as_typed_rows(read: Callable[..., Results]) -> None:
+    assert [(result.key, result.count, result.sum_price) for result in read()] == [
+        ("a", 3, Decimal("9007199254740993.01")),
+        ("b", 2, None),
+    ]
+    assert [result.key for result in read("all", top=1, by="count")] == ["<b>", "a"]
+    assert [result.window_start for result in read("2026-01-01T00:00:30")] == [START_MS]
+    found = read("all")
+    assert (len(found), found[-1].key, [type(result.mean_price) for result in found[:1]]) == (3, "b", [float])
+
+
+def test_results_to_arrow_has_all_digits_and_to_pandas_doubles(read: Callable[..., Results]) -> None:
+    table, frame = read().to_arrow(), read().to_pandas()
+    assert table.schema.field("sum_price").type == pa.decimal128(38, 2)
+    assert table.column("sum_price").to_pylist() == [Decimal("9007199254740993.01"), None]
+    assert table.column("window_start").to_pylist() == [datetime(2026, 1, 1, 0, 1, tzinfo=UTC)] * 2
+    assert [str(frame[name].dtype) for name in ("count", "sum_price", "mean_price")] == ["int64", "float64", "float64"]
+    assert frame["window_start"].dt.tz is not None
+
+
+def test_results_in_a_notebook_are_a_table_without_markup_of_keys(read: Callable[..., Results]) -> None:
+    page = read("all")._repr_html_()
+    assert page.count("<tr>") == 4
+    assert "&lt;b&gt;" in page
+    assert "<td style='text-align:left'>2026-01-01T00:01:00Z</td>" in page
+    assert repr(read("all")).startswith("Results(3 rows: key, window_start")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"window": "now"}, "^window: 'now' must be last, open, all, or"),
+        ({"by": "max"}, "^by: max is not a result of this pipeline: count, sum_price"),
+    ],
+)
+def test_results_of_an_invalid_choice_are_refused(
+    read: Callable[..., Results], arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(sk.ConfigurationError, match=message):
+        read(**arguments)
+
+
+def test_results_that_do_not_exist_are_a_failed_check(read: Callable[..., Results]) -> None:
+    with pytest.raises(sk.CheckFailedError, match="no results for window 2020-01-01: choose last, open, all"):
+        read("2020-01-01")
