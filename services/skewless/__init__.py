@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         stddev,
         sum,  # noqa: A004 - the name of the aggregate
     )
+    from skewless.api.analysis import inspect, plan, simulate
+    from skewless.api.batch import spark_jars
     from skewless.api.pipeline import Pipeline
     from skewless.client import Balancer
     from skewless.errors import CheckFailedError, ConfigurationError, SkewlessError
@@ -42,13 +44,17 @@ __all__ = [
     "count",
     "distinct",
     "first",
+    "inspect",
     "largest",
     "last",
     "max",
     "mean",
     "min",
+    "plan",
     "quantile",
+    "simulate",
     "smallest",
+    "spark_jars",
     "stddev",
     "sum",
     "testing",
@@ -60,6 +66,10 @@ _MODULES = {
     "ConfigurationError": "errors",
     "Pipeline": "api.pipeline",
     "SkewlessError": "errors",
+    "inspect": "api.analysis",
+    "plan": "api.analysis",
+    "simulate": "api.analysis",
+    "spark_jars": "api.batch",
 }
 """Module of each name that is not an aggregate."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -43,12 +45,37 @@ def test_notebook_page_blocks_run_in_order_give_the_documented_results(
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / "orders.json").write_text("\n".join(orders))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SKEWLESS__KAFKA__BOOTSTRAP_SERVERS", broker)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    monkeypatch.setenv("SKEWLESS__NAME", f"notebook-{time.time_ns()}")  # other tests use the broker too
     notebook: dict[str, Any] = {}
+    shown = []
     for block in blocks(PAGE):
         if block.language == "python":
             exec(block.text, notebook)  # noqa: S102 - the project's own page
+            last = ast.parse(block.text).body[-1]
+            if isinstance(last, ast.Expr) and isinstance(last.value, ast.Name):
+                shown.append(notebook[last.value.id])
     assert notebook["spark"] is spark
-    assert dict(notebook["total"].to_numpy().tolist()) == {"ada": Decimal("13.50"), "bob": Decimal("3.99")}
+    # The last one is a Series of pandas.
+    assert [each._repr_html_().count("<tr>") > 1 for each in shown[:-1]] == [True] * 4
+    assert notebook["report"].measures["cardinality"] == 2
+    assert notebook["plan"].workers == 4
+    assert notebook["loads"]["even", 4] < notebook["loads"]["key", 4]
+    assert [(row.key, row.sum_price) for row in notebook["rows"]] == [
+        ("ada", Decimal("12.50")),
+        ("bob", Decimal("3.99")),
+        ("ada", Decimal("1.00")),
+    ]
+    assert notebook["total"].to_dict() == {"ada": 13.5, "bob": 3.99}
+    assert dict(notebook["history"].to_numpy().tolist()) == {"ada": Decimal("13.50"), "bob": Decimal("3.99")}
     assert notebook["answer"].tuples == len(orders)
-    assert notebook["report"]["stream"]["keys"] == 2
+    (again,) = notebook["pipeline"].batch(spark).rows.groupBy().sum("count").collect()
+    assert again[0] == len(orders)
+
+
+def test_notebook_page_imports_only_the_package_and_spark() -> None:
+    code = "\n".join(block.text for block in blocks(PAGE) if block.language == "python")
+    imported = [
+        ast.unparse(node) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert imported == ["import skewless as sk", "from pyspark.sql import SparkSession"]

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from skewless.algorithms.aggregates.elements import Element
 from skewless.api import arguments
@@ -18,6 +18,11 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, unknown
 from skewless.lab.inspection.pipeline_file import pipeline_name
 from skewless.operations import results as stored_results
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from skewless.api.batch import Batch
 
 PARAMETERS = ("source", "key", "time", "values", "window", "aggregates", "format", "name", "brokers")
 SECTIONS = tuple(name for name in PipelineSettings.model_fields if name not in PARAMETERS)
@@ -144,6 +149,15 @@ class Pipeline:
         read = self._result_reader()
         for batch in stored_results.topic.later(self._settings, key, _warn):
             yield from map(read, batch)
+
+    def batch(self, spark: SparkSession, *paths: str | Path) -> Batch:
+        """Compute the results of recorded data with Spark: of files with one record per line, or of the source topics.
+
+        Raises ConfigurationError if a path does not exist, or files lack what the pipeline reads.
+        """
+        from skewless.api import batch
+
+        return batch.batch(spark, self._settings, paths)
 
     def _result_reader(self) -> Callable[[Mapping[str, Any]], Result]:
         return result_reader(self._settings.results, self._settings.splitter.key.parts)

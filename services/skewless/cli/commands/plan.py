@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from skewless.cli.candidates import ALL, candidates_of
+from skewless.cli.candidates import candidates_of
 from skewless.cli.options import (
     FiniteFloat,
     bootstrap_servers_option,
@@ -26,7 +24,7 @@ from skewless.cli.options import (
     with_servers,
 )
 from skewless.cli.spark_options import spark_options
-from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.errors import ConfigurationError
 from skewless.spark.job_runner import spark_running
 from skewless.spark.report import require_packages
 from skewless.spark.submission import is_submitted
@@ -38,8 +36,7 @@ if TYPE_CHECKING:
     from skewless.lab.simulation.tuple_blocks import ReadPlan
 
 SAMPLE = 2_000_000
-LOCAL_RECORDS = 5_000_000
-"""Largest sample that is read in this process. Its tuples stay in memory."""
+ALL = "all"
 
 _EPILOG = """\b
 With -f the records are parsed as the pipeline parses them, and the options of its router apply. With --topic alone
@@ -107,6 +104,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     The reasons of the recommendation are printed. A sample of more than 5,000,000 records is read with Spark, and
     so is any sample if an option of Spark is given. A smaller one stays in the memory of this process.
     """
+    from skewless.lab.simulation import planning
     from skewless.lab.simulation.recommend import Demand
 
     if out is not None:
@@ -115,40 +113,42 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
         file = file or default_file()
     settings = _settings(file, topic, bootstrap_servers)
     limit = _sample(sample)
-    simulation = _simulation(settings, groupings, workers, routers)
-    ranges = _offset_ranges(settings, limit)
+    simulation = planning.simulation_of(settings, *candidates_of([groupings], [workers]), routers)
+    ranges = planning.sample_ranges(settings, limit)
     if out is not None:
         prepare_output_folder(out)
-    read_plan = _read_plan(settings, ranges, parsed=file is not None)
+    read_plan = planning.read_plan_of(settings, ranges, parsed=file is not None, now_ms=time.time_ns() // 1_000_000)
     demand = Demand(cost_per_tuple_ms, rate, headroom)
     records = sum(end - first for first, end in ranges.values())
-    if records > LOCAL_RECORDS or _has_spark_option(spark):
-        planning = planned(settings, read_plan, simulation, demand, spark)
+    if records > planning.LOCAL_RECORDS or _has_spark_option(spark):
+        document = planned(settings, read_plan, simulation, demand, spark)
     else:
-        planning = _planned_here(settings, read_plan, simulation, demand)
+        document = _planned_here(settings, read_plan, simulation, demand)
     if out is not None:
         from skewless.spark.report.planning_report import report
 
-        (out / "plan.json").write_text(json.dumps(planning), encoding="utf-8")
-        (out / "report.html").write_text(report(planning), encoding="utf-8")
+        (out / "plan.json").write_text(json.dumps(document), encoding="utf-8")
+        (out / "report.html").write_text(report(document), encoding="utf-8")
     if as_json:
-        click.echo(json.dumps(planning))
+        click.echo(json.dumps(document))
     else:
-        _show(planning, out)
+        _show(document, out)
 
 
 def planned(
     settings: PipelineSettings, read_plan: ReadPlan, simulation: Simulation, demand: Demand, spark: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the JSON document of a plan for the source topic, read with Spark and the options in `spark`."""
+    from skewless.lab.simulation import planning
+
     with spark_running("plan", spark) as session:
         from skewless.spark import kafka_options
         from skewless.spark.plan_job import plan as run_plan
 
         ranges = {settings.topic("source"): read_plan.offset_ranges}
         records = kafka_options.read(session, settings.kafka, ranges, headers=read_plan.splitter.reads_headers)
-        planning = run_plan(records, read_plan, simulation, demand)
-    return _document(settings.topic("source"), read_plan, planning)
+        found = run_plan(records, read_plan, simulation, demand)
+    return planning.document(settings.topic("source"), read_plan, found)
 
 
 def _has_spark_option(spark: Mapping[str, Any]) -> bool:
@@ -168,12 +168,7 @@ def _planned_here(
         blocks = planning.read_blocks(settings.kafka, topic, read_plan, progress.update)
     work, tuples = f"measuring {len(simulation.runs)} candidates", sum(block.tuples for block in blocks)
     with report_progress(work, tuples, time.monotonic(), unit="tuples") as progress:
-        return _document(topic, read_plan, planning.plan(blocks, simulation, demand, progress.update))
-
-
-def _document(topic: str, read_plan: ReadPlan, planning: dict[str, Any]) -> dict[str, Any]:
-    offsets = {str(partition): list(offset_range) for partition, offset_range in read_plan.offset_ranges.items()}
-    return {"topic": topic, "offsets": offsets, **planning}
+        return planning.document(topic, read_plan, planning.plan(blocks, simulation, demand, progress.update))
 
 
 def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:
@@ -200,44 +195,6 @@ def _sample(text: str) -> int | None:
     if not text.isdecimal() or not int(text):
         raise ConfigurationError(f"--sample: {text!r} is neither a number of records nor {ALL}")
     return int(text)
-
-
-def _simulation(settings: PipelineSettings, groupings: str, workers: str, routers: int | None) -> Simulation:
-    from skewless.algorithms.grouping import GroupingOptions
-    from skewless.lab.simulation.simulation import Simulation, SimulationConfig
-
-    names, numbers = candidates_of([groupings], [workers])
-    chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
-    # Wall-clock time has no meaning for recorded tuples, so the groupings use event time.
-    options = GroupingOptions.model_validate(chosen | {"clock": "event"})
-    config = SimulationConfig(
-        options,
-        routers or max(1, settings.replicas.of("router")),
-        settings.aggregator.window_ms,
-        pane_ms=settings.pane_ms,
-    )
-    return Simulation(product(names, sorted(numbers)), config)
-
-
-def _offset_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int, int]]:
-    """Return first offset and end offset of the newest records by partition: the same fraction of each partition."""
-    from skewless.kafka.consumer.offsets import OffsetReader, newest_fraction, offset_count
-
-    topic = settings.topic("source")
-    ranges = OffsetReader(settings.kafka).ranges(topic)
-    if not offset_count(ranges):
-        raise CheckFailedError(f"topic {topic} is empty: it has no records to plan with")
-    return ranges if limit is None else newest_fraction(ranges, limit)
-
-
-def _read_plan(settings: PipelineSettings, ranges: dict[int, tuple[int, int]], *, parsed: bool) -> ReadPlan:
-    from skewless.algorithms.watermark import MAX_WATERMARK
-    from skewless.lab.simulation.tuple_blocks import ReadPlan
-
-    rules = settings.event_time_rules()
-    if not parsed:
-        rules = replace(rules, lateness_ms=MAX_WATERMARK)
-    return ReadPlan(settings.splitter, rules, ranges, now=time.time_ns() // 1_000_000)
 
 
 def _show(planning: dict[str, Any], out: Path | None) -> None:

@@ -3,19 +3,72 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from skewless.algorithms.grouping import GroupingOptions
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
+from skewless.kafka.consumer.offsets import OffsetReader, newest_fraction, offset_count
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.simulation.recommend import Demand, recommend
-from skewless.lab.simulation.simulation import Simulation
+from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan, StreamTotals, decode_block, totals
 from skewless.wire.topic_partition import TopicPartition
+
+LOCAL_RECORDS = 5_000_000
+"""Largest sample that is read in one process. Its tuples stay in memory."""
+
+
+def simulation_of(
+    settings: PipelineSettings, groupings: Iterable[str], workers: Iterable[int], routers: int | None
+) -> Simulation:
+    """Return the simulation of all candidates. `routers` is by default the pipeline's number of them."""
+    chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
+    # Wall-clock time has no meaning for recorded tuples, so the groupings use event time.
+    options = GroupingOptions.model_validate(chosen | {"clock": "event"})
+    config = SimulationConfig(
+        options,
+        routers or max(1, settings.replicas.of("router")),
+        settings.aggregator.window_ms,
+        pane_ms=settings.pane_ms,
+    )
+    return Simulation(product(groupings, sorted(workers)), config)
+
+
+def sample_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int, int]]:
+    """Return first offset and end offset of the newest records by partition: the same fraction of each partition.
+
+    Raises CheckFailedError if the topic is empty.
+    """
+    topic = settings.topic("source")
+    ranges = OffsetReader(settings.kafka).ranges(topic)
+    if not offset_count(ranges):
+        raise CheckFailedError(f"topic {topic} is empty: it has no records to plan with")
+    return ranges if limit is None else newest_fraction(ranges, limit)
+
+
+def read_plan_of(
+    settings: PipelineSettings, ranges: dict[int, tuple[int, int]], *, parsed: bool, now_ms: int
+) -> ReadPlan:
+    """Return how to read the records. If they are not `parsed` as a pipeline parses them, none of them is late."""
+    rules = settings.event_time_rules()
+    if not parsed:
+        rules = replace(rules, lateness_ms=MAX_WATERMARK)
+    return ReadPlan(settings.splitter, rules, ranges, now=now_ms)
+
+
+def document(topic: str, read_plan: ReadPlan, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan with the topic and the offsets that were read."""
+    offsets = {str(partition): list(offset_range) for partition, offset_range in read_plan.offset_ranges.items()}
+    return {"topic": topic, "offsets": offsets, **found}
 
 
 def read_blocks(

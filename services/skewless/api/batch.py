@@ -1,0 +1,80 @@
+"""Results of recorded data as a DataFrame of Spark, in the session of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import source_topics
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.lab.local.jars import ensure
+from skewless.spark import batch_pipeline, kafka_options, kafka_source
+
+
+class Batch:
+    """Results of recorded data, and numbers of records. Close it, or use it in a `with` block: Spark caches parts."""
+
+    def __init__(self, answer: batch_pipeline.BatchResult, rows: DataFrame) -> None:
+        self._answer = answer
+        self.rows = rows
+        """One row per window and key, with the columns of topic `aggregates`."""
+
+    @property
+    def records(self) -> int:
+        """Number of records that were read."""
+        return self._answer.records
+
+    @property
+    def tuples(self) -> int:
+        """Number of tuples that are in results."""
+        return self._answer.tuples
+
+    @property
+    def late(self) -> int:
+        """Number of late tuples."""
+        return self._answer.late
+
+    @property
+    def invalid(self) -> Mapping[str, int]:
+        """Number of invalid records by reason."""
+        return self._answer.invalid
+
+    def close(self) -> None:
+        """Remove what Spark has cached."""
+        self._answer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def batch(spark: SparkSession, settings: PipelineSettings, paths: Sequence[str | Path]) -> Batch:
+    """Compute the results of the files, or of the source topics if there are none."""
+    if paths:
+        records = kafka_source.of_files(spark, [_uri(path) for path in paths], settings)
+    else:
+        offsets = OffsetReader(settings.kafka)
+        ranges = {topic: offsets.ranges(topic) for topic in source_topics(settings)}
+        read = kafka_options.read(spark, settings.kafka, ranges, headers=bool(settings.splitter.headers))
+        records = kafka_source.of_source(read, settings)
+    answer = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now=None))
+    return Batch(answer, batch_pipeline.results(answer, settings))
+
+
+def _uri(path: str | Path) -> str:
+    """Return a path as Spark reads it, which may run in another folder."""
+    return path if isinstance(path, str) and "://" in path else Path(path).resolve().as_uri()
+
+
+def spark_jars() -> str:
+    """Return the locked jars of Spark's Kafka connector for `spark.jars`. Downloads missing ones."""
+    return ",".join(map(str, ensure("spark")))

@@ -1,0 +1,30 @@
+"""Checks the groupings and numbers of workers that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from skewless.algorithms.grouping import GROUPING_NAMES
+from skewless.errors import ConfigurationError, unknown
+
+ALL = "all"
+MAX_WORKERS = 1024
+
+
+def candidates_of(groupings: Iterable[str], workers: Iterable[str | int]) -> tuple[list[str], list[int]]:
+    """Return the names of groupings, of which `all` is every one, and the numbers of workers, each once.
+
+    Raises ConfigurationError with all invalid ones.
+    """
+    names, numbers = list(dict.fromkeys(groupings)), list(dict.fromkeys(map(str, workers)))
+    known = (*GROUPING_NAMES, ALL)
+    problems = [] if names else ["grouping: names no grouping"]
+    problems += [f"grouping: {unknown('grouping', name, known)}" for name in names if name not in known]
+    problems += [
+        f"workers: {text!r} must be an integer from 1 to {MAX_WORKERS}"
+        for text in numbers or [""]
+        if not (text.isdecimal() and 1 <= int(text) <= MAX_WORKERS)
+    ]
+    if problems:
+        raise ConfigurationError(*problems)
+    return list(GROUPING_NAMES) if ALL in names else names, [int(text) for text in numbers]

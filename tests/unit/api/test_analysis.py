@@ -1,0 +1,90 @@
+"""Simulations and plans in Python equal those of the commands, and a notebook shows them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import skewless as sk
+from skewless.api.analysis import Plan, TopicReport
+from skewless.cli.main import main
+
+KEYS = [f"k{number % 7 if number % 3 else 0}" for number in range(5_000)]
+COST = ("router_ns_per_tuple",)
+CANDIDATE = {
+    "grouping": "even",
+    "workers": 4,
+    "max_over_avg": 1.25,
+    "worst_window_max_over_avg": None,
+    "replication_factor": 2.0,
+    "aggregation_cost": 8,
+}
+
+
+def comparable(run: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in run.items() if name not in COST}
+
+
+def test_simulate_measures_are_those_of_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "ticks.tsv"
+    file.write_text("".join(f"{time}\t{key}\n" for time, key in enumerate(KEYS)))
+    command = [
+        "simulate",
+        "--input",
+        str(file),
+        "--grouping",
+        "key,even",
+        "--workers",
+        "4,8",
+        "--routers",
+        "2",
+        "--json",
+    ]
+    lines = CliRunner().invoke(main, command).stdout.splitlines()
+    simulation = sk.simulate(KEYS, workers=[4, 8], grouping=["key", "even"], routers=2)
+    found = [comparable(dict(run)) for run in simulation.candidates]
+    assert found == [comparable({k: v for k, v in json.loads(line).items() if k != "window_s"}) for line in lines]
+    page = simulation._repr_html_()
+    assert page.count("<tr>") == 5
+    assert page.count("background") == 4
+    assert list(simulation.to_pandas()["workers"]) == [4, 8, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"grouping": "evn"}, "^grouping: unknown grouping evn, did you mean even"),
+        ({"workers": 0}, "^workers: '0' must be an integer from 1 to 1024"),
+        ({"keys": []}, "^keys: needs keys"),
+        ({"times": [1]}, "^keys: needs keys, none of them None, and as many times: 5000 and 1"),
+        ({"options": {"even": {"decay": 1}}}, r"^options: even.decay: "),
+    ],
+)
+def test_simulate_invalid_argument_is_named(arguments: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"keys": KEYS, "workers": 4} | arguments
+    with pytest.raises(sk.ConfigurationError, match=message):
+        sk.simulate(**given)
+
+
+def test_plan_shows_the_recommendation_with_its_reasons() -> None:
+    recommended = {"grouping": "even", "workers": 4, "sufficient": False, "reasons": ["it is <fast>"]}
+    plan = Plan({"recommendation": recommended, "candidates": [CANDIDATE]})
+    assert (plan.grouping, plan.workers, plan.is_sufficient) == ("even", 4, False)
+    page = plan._repr_html_()
+    assert "Recommended: even on 4 workers, although that is too few for the rate" in page
+    assert "it is &lt;fast&gt;" in page
+    assert "1.250" in page
+
+
+def test_topic_report_without_keys_shows_the_format() -> None:
+    document = {"topic": "t", "records": 3, "format": {"description": "text"}, "keys": [], "loads": []}
+    assert TopicReport(document)._repr_html_() == "<p>t: 3 records, text</p>"
+
+
+def test_inspect_invalid_duration_is_named() -> None:
+    with pytest.raises(sk.ConfigurationError, match=r"^since: 'soon' is not a duration above 0"):
+        sk.inspect("t", since="soon")
