@@ -117,6 +117,15 @@ def test_loader_invalid_address_in_the_variable_of_kafka_is_reported_with_its_na
     assert problem.startswith("KAFKA_BOOTSTRAP_SERVERS: write host:port only")
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["router.workers", "kafka.options", "kafka.options.socket.timeout.ms", "topics.options", "topics.options.late.a.b"],
+)
+def test_loader_variable_of_a_setting_is_read_as_this_setting(setting: str) -> None:
+    path = loader._setting(loader.variable_of(setting))
+    assert ".".join(path) == setting
+
+
 def test_loader_several_problems_are_reported_at_once_with_their_places(file: Path) -> None:
     text = """
         name: words
