@@ -147,7 +147,7 @@ class StreamJob:
         finally:
             with self._lock:  # a micro-batch that runs is completed
                 self._stopped = True
-                query.stop()
+            query.stop()
             self._producer.close()
             self._producer.consumer.close()
 
@@ -156,7 +156,7 @@ class StreamJob:
         self._has_id.wait()
         with self._lock:
             if self._stopped:
-                return
+                raise RuntimeError("the query is stopped")  # otherwise Spark would commit the micro-batch
             try:
                 self._process(records, number)
             except SkewlessError as error:

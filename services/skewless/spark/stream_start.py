@@ -110,7 +110,8 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
     settings = splitter.settings
     _wait_for_stages(settings, report)
     schema = msgspec.structs.replace(state_schema_of(settings), engine="spark")
-    inputs = [replace(source, state_schema=schema) for source in splitter.inputs()]
+    # As topics of another stage: the message for deleted records of a user's topic names source.skip_to.
+    inputs = [replace(source, state_schema=schema, kind="public") for source in splitter.inputs()]
     (partials,) = (replace(source, state_schema=schema) for source in aggregator.inputs())
     ids = _topic_ids(settings, [source.topic for source in (*inputs, partials)])
     offsets = OffsetReader(settings.kafka)
