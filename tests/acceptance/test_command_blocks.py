@@ -121,6 +121,10 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless reset -f pipeline.yaml --to-start": HERE,
         "skewless reset -f pipeline.yaml --delete": HERE,
     },
+    "docs/how-to/stream-on-spark.md": {
+        "export CONNECTOR": SPARK_CLUSTER,
+        "": "tests/acceptance/test_stream_page.py",
+    },
     "docs/how-to/upgrade.md": {
         "skewless config check -f pipeline.yaml\n": HERE,
         "skewless topics apply": HERE,
