@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from helpers.kafka import free_ports
@@ -111,9 +112,12 @@ class RegistryServer:
             json.dumps(content).encode(),
             {"Content-Type": "application/vnd.schemaregistry.v1+json"},
         )
-        with urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
-            schema_id: int = json.load(answer)["id"]
-            return schema_id
+        try:
+            with urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
+                schema_id: int = json.load(answer)["id"]
+                return schema_id
+        except HTTPError as error:
+            raise AssertionError(f"the registry refuses {text}: {error.read().decode()}") from error
 
 
 @contextlib.contextmanager
