@@ -27,6 +27,7 @@ from helpers.waiting import until
 
 pytestmark = pytest.mark.broker
 
+JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 RECORDS = 600
 PARTITIONS = 2
 FIRST = record_of("Click", key="string", value="int", time={"type": "long", "logicalType": "timestamp-millis"})
@@ -74,7 +75,7 @@ def test_pipeline_avro_whose_schema_evolves_is_exact_and_unreadable_records_are_
     subject = f"{tmp_path.name}-value"
     schemas = [(schema, registry_server.register(subject, schema)) for schema in (FIRST, ADDED, RENAMED)]
     removed = registry_server.register(subject, REMOVED)
-    text = registry_server.register(f"{subject}-json", {"type": "object"}, "JSON")
+    text = registry_server.register(f"{subject}-json", JSON_SCHEMA, "JSON")
     tested = avro_pipeline(broker, tmp_path, registry_server.url)
     records = clicks()
     turns = itertools.cycle(schemas)

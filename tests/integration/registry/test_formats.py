@@ -23,6 +23,7 @@ from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
 CLICK = record_of("Click", key="string", value="int")
+JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 USER = 'syntax = "proto3"; package acme; message User { string id = 1; }'
 EVENT = """
 syntax = "proto3"; package acme; import "acme/user.proto";
@@ -66,7 +67,7 @@ def test_protobuf_nested_message_with_references_is_read(registry_server: Regist
 
 
 def test_json_schema_records_are_read_after_their_prefix(registry_server: RegistryServer) -> None:
-    schema_id = registry_server.register("json-value", {"type": "object"}, "JSON")
+    schema_id = registry_server.register("json-value", JSON_SCHEMA, "JSON")
     parser = parser_of(
         registry_server.url, "json_schema", key={"field": "key"}, where=[{"field": "key", "is_not": "c"}]
     )
