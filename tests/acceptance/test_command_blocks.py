@@ -122,7 +122,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless reset -f pipeline.yaml --delete": HERE,
     },
     "docs/how-to/stream-on-spark.md": {
-        "export CONNECTOR": SPARK_CLUSTER,
+        "skewless stream -f pipeline.yaml --master spark": "tests/spark/test_cluster.py",
         "": "tests/acceptance/test_stream_page.py",
     },
     "docs/how-to/upgrade.md": {

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-COMMANDS = ("batch", "audit", "evaluate", "plan")
+COMMANDS = ("batch", "audit", "evaluate", "plan", "stream")
 USAGE = f"usage: spark-submit OPTIONS {__file__} {'|'.join(COMMANDS)} ARGUMENTS"
 WRONG_USE = 2
 

@@ -31,8 +31,34 @@ PYTHON = f"./{FOLDER}/bin/python"
 """Python of the executors."""
 OWN_PYTHON = "SKEWLESS_PYTHON"
 """Environment variable of the executors with their own Python, which runs with the packages."""
-PACKAGES = ("confluent-kafka", "mmh3", "msgspec", "numba", "numpy", "pyarrow", "pydantic", "tzdata")
+PACKAGES = (
+    "confluent-kafka",
+    "faust-streaming",
+    "mmh3",
+    "msgspec",
+    "numba",
+    "numpy",
+    "prometheus-client",
+    "psutil",
+    "pyarrow",
+    "pydantic",
+    "python-json-logger",
+    "pyyaml",
+    "tzdata",
+)
 """Packages that tasks import. What these need is added."""
+EXTRAS = (
+    "authlib",
+    "cachetools",
+    "fastavro",
+    "googleapis-common-protos",
+    "httpx2",
+    "protobuf",
+    "psycopg",
+    "psycopg-binary",
+    "pymysql",
+)
+"""Packages that some tasks import: of a schema registry, or of a database. They are added if they are installed."""
 GROUPS = ("skewless.aggregates", "skewless.formats")
 """Groups of the entry points of other packages that tasks call."""
 PRESENT = {"skewless", "pyspark", "py4j"}
@@ -65,7 +91,7 @@ def ensure() -> Path:
 def _distributions() -> Iterator[Distribution]:
     """Yield the installed packages that tasks need."""
     added = [entry.dist.name for group in GROUPS for entry in entry_points(group=group) if entry.dist]
-    pending, known = [*PACKAGES, *added], set(PRESENT)
+    pending, known = [*PACKAGES, *EXTRAS, *added], set(PRESENT)
     while pending:
         name = _normalised(pending.pop())
         if name in known:
@@ -74,7 +100,7 @@ def _distributions() -> Iterator[Distribution]:
         try:
             found = distribution(name)
         except PackageNotFoundError:
-            continue  # a requirement of another platform or Python
+            continue  # not installed, or a requirement of another platform or Python
         yield found
         pending.extend(_required(found))
 
