@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skewless.spark import evaluate_job
+from skewless.spark.batch_pipeline import in_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,5 +19,6 @@ def test_shuffled_block_of_each_shuffle_partition_is_in_the_partition_of_its_num
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
     blocks = spark.createDataFrame([(number,) for number in range(partitions)], "shuffle_partition int")
-    shuffled = evaluate_job._shuffled(blocks, partitions).select("shuffle_partition", F.spark_partition_id())
+    moved = in_partitions(blocks, partitions, "shuffle_partition")
+    shuffled = moved.select("shuffle_partition", F.spark_partition_id())
     assert sorted(map(tuple, shuffled.collect())) == [(number, number) for number in range(partitions)]

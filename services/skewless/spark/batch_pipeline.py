@@ -41,6 +41,7 @@ from skewless.spark.partition_reader import (
     SplitStatistics,
     resolve_lateness,
 )
+from skewless.spark.shuffle import repartition_keys
 from skewless.wire.tuples import parts_of
 
 SPLIT_ID = ("source_partition", "block", "first_offset")
@@ -153,6 +154,13 @@ def as_function(
         return task(batches)
 
     return run
+
+
+def in_partitions(rows: DataFrame, partitions: int, number: str) -> DataFrame:
+    """Return rows in the partitions of Spark whose numbers are in column `number`."""
+    # `repartitionById` does the same from Spark 4.1 on.
+    keys = F.array(*map(F.lit, repartition_keys(partitions)))
+    return rows.repartition(partitions, keys[F.col(number)])
 
 
 def _split_statistics(rows: DataFrame) -> dict[SplitId, SplitStatistics]:

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.storagelevel import StorageLevel
 
 from skewless.spark import key_statistics, latency, shuffle, topic_rows
+from skewless.spark.batch_pipeline import in_partitions
 from skewless.spark.comparison import comparisons
 from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
@@ -111,7 +112,7 @@ def sum_up(
     hottest_limit = max(run.settings.observer.top_keys for run in runs)
     labels = [_labels(run, ticks, hottest_limit) for run, ticks in zip(runs, distributions, strict=True)]
     all_blocks = union([_cell_blocks(run, index, partitions) for index, run in enumerate(runs)])
-    blocks = _shuffled(all_blocks, partitions).persist(StorageLevel.DISK_ONLY)
+    blocks = in_partitions(all_blocks, partitions, "shuffle_partition").persist(StorageLevel.DISK_ONLY)
     cells = blocks.where("kind = 'cells'")
     partials = _partials(runs).persist(StorageLevel.DISK_ONLY)
     executor_sums = cells.mapInArrow(
@@ -139,13 +140,6 @@ def sum_up(
         completions=completions,
         **partials_and_state,
     )
-
-
-def _shuffled(blocks: DataFrame, partitions: int) -> DataFrame:
-    """Return blocks in the partitions of Spark with the numbers of their shuffle partitions."""
-    # `repartitionById` does the same from Spark 4.1 on.
-    keys = F.array(*map(F.lit, shuffle.repartition_keys(partitions)))
-    return blocks.repartition(partitions, keys[F.col("shuffle_partition")])
 
 
 def _write_tables(cells: DataFrame, labels: Sequence[key_statistics.Labels], folder: Path) -> None:
@@ -224,7 +218,7 @@ def _with_run_names(rows: Rows, runs: Sequence[PipelineRun]) -> list[dict[str, A
 
 def _latencies(runs: Sequence[PipelineRun], partitions: int) -> DataFrame:
     blocks = union([_latency_blocks(run, index, partitions) for index, run in enumerate(runs)])
-    latencies = _shuffled(blocks, partitions).mapInArrow(
+    latencies = in_partitions(blocks, partitions, "shuffle_partition").mapInArrow(
         partial(latency.latencies, windows=[run.settings.aggregator.windows for run in runs]), latency.LATENCIES
     )
     return latency.quantiles(latencies)

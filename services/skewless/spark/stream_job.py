@@ -36,7 +36,7 @@ from skewless.kafka.consumer.offsets import OffsetReader, offset_consumer
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import kafka_options
-from skewless.spark.batch_pipeline import as_function
+from skewless.spark.batch_pipeline import as_function, in_partitions
 from skewless.spark.stream_merge import MERGED, RETRY_PAUSE_S, RETRY_S, TICK, MergeTask
 from skewless.spark.stream_start import SourceState, StreamStart, committed_sources
 from skewless.spark.stream_tasks import PROGRESS, ROWS, SourceProgress, SplitTask
@@ -258,9 +258,8 @@ class StreamJob:
             F.lit(TICK).alias("kind"), F.col("id").cast("int").alias("partition"), F.lit(b"").alias("block")
         )
         blocks = ticks if rows is None else ticks.unionByName(rows)
-        merged: list[Any] = (
-            blocks.repartitionById(partitions, "partition").mapInArrow(as_function(task), MERGED).collect()
-        )
+        numbered = in_partitions(blocks, partitions, "partition")
+        merged: list[Any] = numbered.mapInArrow(as_function(task), MERGED).collect()
         self._merged_watermark = watermark
         return merged
 
