@@ -104,6 +104,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "#!/bin/sh": "tests/integration/test_reader_examples.py",
     },
     "docs/how-to/read-any-topic.md": {"skewless dead-letters list": HERE, "skewless dead-letters replay": HERE},
+    "docs/how-to/schema-registry.md": {"": "tests/integration/registry/test_registry_page.py"},
     "docs/how-to/secured-cluster.md": {
         "read -rs": "tests/integration/test_commands.py",
         "skewless topics acls -f pipeline.yaml\n": "tests/unit/config/test_acls.py",

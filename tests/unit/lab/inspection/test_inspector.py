@@ -105,7 +105,7 @@ def test_inspector_records_with_schema_ids_are_reported_with_advice(capsys: pyte
     show(inspected([batch([b"\x00\x00\x00\x00\x2a\xfe\xff"] * 90)]))
     output = capsys.readouterr().out
     assert "format      Avro or Protobuf with schema id 42 of a schema registry" in output
-    assert "advice      write JSON to a topic for the pipeline" in output
+    assert "advice      write a pipeline file with registry.url and splitter.format" in output
 
 
 def test_inspector_grouping_key_overloads_the_worker_of_the_hot_key() -> None:
