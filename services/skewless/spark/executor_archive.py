@@ -63,6 +63,8 @@ GROUPS = ("skewless.aggregates", "skewless.formats")
 """Groups of the entry points of other packages that tasks call."""
 PRESENT = {"skewless", "pyspark", "py4j"}
 """Packages that are not looked up: the own one, and those that Spark brings."""
+KEPT = 3
+"""Archives that stay in the cache: those that were used last. Jobs that run may still send them to executors."""
 _LAUNCHER = f"""#!/bin/sh
 packages=$(cd "$(dirname "$0")/../packages" && pwd)
 PYTHONPATH="$packages${{PYTHONPATH:+:$PYTHONPATH}}" exec "${{{OWN_PYTHON}:-python3}}" "$@"
@@ -85,6 +87,9 @@ def ensure() -> Path:
     with file_lock(folder / ".lock"):
         if not archive.is_file():
             _build(archive, dict(_files(packages)))
+        archive.touch()
+        for unused in sorted(folder.glob("skewless-*.tar.gz"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+            unused.unlink()
     return archive
 
 

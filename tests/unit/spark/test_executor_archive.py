@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ def few_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     (own / "__init__.py").write_text("")
     monkeypatch.setattr(skewless, "__file__", str(own / "__init__.py"))
     monkeypatch.setattr(executor_archive, "PACKAGES", ("msgspec",))
+    monkeypatch.setattr(executor_archive, "EXTRAS", ())
     monkeypatch.setenv("SKEWLESS_CACHE", str(tmp_path / "cache"))
     return own
 
@@ -51,6 +53,18 @@ def test_executor_archive_is_built_once_and_again_after_a_change(
     assert capsys.readouterr().err == ""
     (few_packages / "algorithms" / "new.py").write_text("")
     assert executor_archive.ensure() != first
+
+
+def test_executor_archive_of_many_versions_keeps_those_that_were_used_last(few_packages: Path) -> None:
+    used = []
+    for version in range(executor_archive.KEPT + 2):
+        (few_packages / "algorithms" / "new.py").write_text(f"VERSION = {version}")
+        used.append(executor_archive.ensure())
+        os.utime(used[-1], (version, version))
+    (few_packages / "algorithms" / "new.py").write_text("VERSION = 2")
+    again = executor_archive.ensure()
+    assert again == used[2]
+    assert sorted(again.parent.glob("*.tar.gz")) == sorted(used[-executor_archive.KEPT :])
 
 
 def test_executor_archive_after_an_interrupted_build_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
