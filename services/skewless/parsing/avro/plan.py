@@ -172,9 +172,9 @@ class _Builder:
             names.pop(LIST, None)
         spans = []
         for name in names:
-            encoded = name.encode()
-            spans.append((len(self.keys), len(encoded), self._add(values, (*(path or ()), name))))
-            self.keys += encoded
+            encoded, first = name.encode(), len(self.keys)
+            self.keys += encoded  # before the values, which may be maps with keys of their own
+            spans.append((first, len(encoded), self._add(values, (*(path or ()), name))))
         self.rows[row][2], self.rows[row][4] = len(spans), len(self.key_spans)
         self.key_spans += spans
         return row
