@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from helpers.databases import PASSWORD, Server, TestDatabase, new_database
 from helpers.kafka import free_ports
 from integration.sql.sql_sink import Sink, result
-from skewless.cli.commands import sink as sink_command
 from skewless.cli.main import main
 from skewless.errors import StoreError, UnavailableError
+from skewless.operations import result_table
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ class TestServers:
         self, database: TestDatabase, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert database.server is not None
-        monkeypatch.setattr(sink_command, "CONNECT_S", 1.0)
+        monkeypatch.setattr(result_table, "CONNECT_S", 1.0)
         file.write_text(file.read_text().replace(str(database.server.port), str(free_ports(1)[0])))
         checked = sink("check", file, database)
         assert checked.exit_code == 3
