@@ -22,7 +22,7 @@ STAGE_SETTINGS = ("source_topics", "table_settings", *(f"{folder}.settings" for 
 """What the settings of a pipeline consist of, in the folder `stages`."""
 
 FLOORS = (
-    ("errors", "topology", "settings_base", "metric_definition", "time_zone", "times"),
+    ("errors", "topology", "settings_base", "login_settings", "metric_definition", "time_zone", "times"),
     ("algorithms",),
     ("wire", "parsing", "schema_registry", "aggregate_registry", "client"),
     ("kafka",),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from skewless.errors import ConfigurationError
+from skewless.login_settings import TokenLoginSettings, system_authorities, unreadable
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
 GUARANTEED = frozenset(
@@ -58,30 +57,8 @@ OWN_FIELD = {
 """librdkafka options that have a setting of their own. Only that setting is accepted."""
 
 
-SYSTEM_AUTHORITIES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Fedora
-    "/etc/ssl/ca-bundle.pem",  # SUSE
-    "/etc/ssl/cert.pem",  # Alpine, macOS
-)
-"""Files in which systems have the authorities that they trust. The first one that exists is used."""
-
-
-class OAuthBearerSettings(SettingsModel):
+class OAuthBearerSettings(TokenLoginSettings):
     """Login with tokens of an identity provider: OIDC with the grant type client credentials."""
-
-    token_endpoint_url: str = Field(
-        pattern=r"^https?://[^@\s]+$", description="Address of the provider at which this client gets its tokens."
-    )
-    client_id: str = Field(min_length=1, description="Id of this client.")
-    client_secret: SecretStr = Field(
-        min_length=1, description="Secret of this client. Set it in the environment rather than in a file."
-    )
-    scope: str | None = Field(None, min_length=1, description="Scope of the tokens, if the provider requires one.")
-    ca: str | None = Field(
-        None,
-        description="File of the authorities (PEM) that sign the provider's certificate. Unset: those of the system.",
-    )
 
     def client_options(self) -> dict[str, str | int | float | bool]:
         """Return librdkafka's options. Raises ConfigurationError if the file `ca` cannot be read."""
@@ -93,10 +70,10 @@ class OAuthBearerSettings(SettingsModel):
         }
         if self.scope is not None:
             options["sasl.oauthbearer.scope"] = self.scope
-        if self.ca is not None and (reason := _unreadable(Path(self.ca), may_be_folder=False)):
+        if self.ca is not None and (reason := unreadable(self.ca)):
             raise ConfigurationError(f"kafka.sasl.oauthbearer.ca: {self.ca}: cannot be read: {reason}")
         # By default librdkafka 2.16 reads only the file of Red Hat's systems, also with the value `probe`.
-        if ca := self.ca or next(filter(os.path.exists, SYSTEM_AUTHORITIES), None):
+        if ca := self.ca or system_authorities():
             options["https.ca.location"] = ca
         return options
 
@@ -176,24 +153,12 @@ class TlsSettings(SettingsModel):
         if problems := [
             f"kafka.tls.{TLS_FILES[option]}: {path}: cannot be read: {reason}"
             for option, path in files.items()
-            if (reason := _unreadable(Path(path), may_be_folder=option == "ssl.ca.location"))
+            if (reason := unreadable(path, may_be_folder=option == "ssl.ca.location"))
         ]:
             raise ConfigurationError(*problems)
         if self.key_password is not None:
             options["ssl.key.password"] = self.key_password.get_secret_value()
         return options | files
-
-
-def _unreadable(path: Path, *, may_be_folder: bool) -> str:
-    """Return the reason for which a file cannot be read; an empty string if it can be read."""
-    try:
-        if may_be_folder and path.is_dir():
-            next(path.iterdir(), None)
-        else:
-            path.open("rb").close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
 
 
 class KafkaSettings(SettingsModel):

@@ -12,7 +12,6 @@ import time
 import weakref
 from collections.abc import Callable, Container, Iterator
 from operator import methodcaller
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skewless.errors import (
@@ -24,6 +23,7 @@ from skewless.errors import (
     UnreachableError,
     how_to_add,
 )
+from skewless.login_settings import system_authorities, unreadable
 from skewless.schema_registry.schema import Schema, SchemaId
 
 if TYPE_CHECKING:
@@ -50,13 +50,6 @@ MAX_ID = 2**31 - 1
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of requests that may succeed later."""
 REDIRECTS = range(300, 400)
-SYSTEM_AUTHORITIES = (
-    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu
-    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Fedora
-    "/etc/ssl/ca-bundle.pem",  # SUSE
-    "/etc/ssl/cert.pem",  # Alpine, macOS
-)
-"""Files in which systems have the authorities that they trust. The first one that exists is used."""
 
 
 def pauses(draw: Callable[[], float] = random.random) -> Iterator[float]:
@@ -224,10 +217,10 @@ def _options(settings: RegistrySettings) -> dict[str, Any]:
     if problems := [
         f"registry.tls.{name}: {path}: cannot be read: {reason}"
         for name, path in files.items()
-        if path is not None and (reason := _unreadable(path))
+        if path is not None and (reason := unreadable(path, may_be_folder=name == "ca"))
     ]:
         raise ConfigurationError(*problems)
-    if ca := files.get("ca") or _system_authorities():
+    if ca := files.get("ca") or system_authorities():
         options["ssl.ca.location"] = ca
     if tls is not None and tls.certificate is not None:
         options |= {"ssl.certificate.location": tls.certificate, "ssl.key.location": tls.key}
@@ -254,7 +247,7 @@ class _TokenSource:
     def __init__(self, settings: RegistrySettings, login: RegistryOAuthBearerSettings) -> None:
         from authlib.integrations.httpx_client import OAuth2Client
 
-        if login.ca is not None and (reason := _unreadable(login.ca)):
+        if login.ca is not None and (reason := unreadable(login.ca)):
             raise ConfigurationError(f"registry.oauthbearer.ca: {login.ca}: cannot be read: {reason}")
         self._login = login
         self._client = OAuth2Client(
@@ -263,7 +256,7 @@ class _TokenSource:
             scope=login.scope,
             grant_type="client_credentials",
             token_endpoint=login.token_endpoint_url,
-            verify=ssl.create_default_context(cafile=login.ca or _system_authorities()),
+            verify=ssl.create_default_context(cafile=login.ca or system_authorities()),
             timeout=settings.request_timeout_s,
         )
         weakref.finalize(self, self._client.close)
@@ -296,20 +289,6 @@ class _TokenSource:
         if self._login.identity_pool is not None:
             fields["bearer.auth.identity.pool.id"] = self._login.identity_pool
         return fields
-
-
-def _system_authorities() -> str | None:
-    return next((path for path in SYSTEM_AUTHORITIES if Path(path).exists()), None)
-
-
-def _unreadable(path: str) -> str:
-    """Return the reason for which a file cannot be read; an empty string if it can be read."""
-    try:
-        if not Path(path).is_dir():
-            Path(path).open("rb").close()
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
 
 
 def _tls_cause(error: BaseException | None) -> ssl.SSLError | None:

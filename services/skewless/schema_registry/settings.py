@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, SecretStr, StringConstraints, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
+from skewless.login_settings import TokenLoginSettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
-ProviderUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^@\s]+$")]
 
-
-class RegistryOAuthBearerSettings(SettingsModel):
+class RegistryOAuthBearerSettings(TokenLoginSettings):
     """Login with tokens of an identity provider: OIDC with the grant type client credentials."""
 
-    token_endpoint_url: ProviderUrl = Field(description="Address of the provider at which this client gets its tokens.")
-    client_id: str = Field(min_length=1, description="Id of this client.")
-    client_secret: SecretStr = Field(
-        min_length=1, description="Secret of this client. Set it in the environment rather than in a file."
-    )
-    scope: str | None = Field(None, min_length=1, description="Scope of the tokens, if the provider requires one.")
-    ca: str | None = Field(
-        None,
-        description="File of the authorities (PEM) that sign the provider's certificate. Unset: those of the system.",
-    )
     logical_cluster: str = Field("", description="Id of the registry's cluster, for registries that serve several.")
     identity_pool: str | None = Field(None, min_length=1, description="Id of the identity pool, if there is one.")
 

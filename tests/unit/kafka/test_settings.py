@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from skewless import login_settings
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
-from skewless.kafka import settings
 from skewless.kafka.settings import OWN_FIELD, KafkaSettings
 from skewless.kafka.validate_options import check_files
 from skewless.spark import kafka_options
@@ -79,9 +79,9 @@ def test_client_options_of_oauthbearer_are_those_of_oidc() -> None:
 def test_client_options_of_oauthbearer_without_an_authority_name_the_file_of_the_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(settings, "SYSTEM_AUTHORITIES", ("/nowhere", __file__, "/"))
+    monkeypatch.setattr(login_settings, "SYSTEM_AUTHORITIES", ("/nowhere", __file__, "/"))
     assert secured(by_token()).client_options()["https.ca.location"] == __file__
-    monkeypatch.setattr(settings, "SYSTEM_AUTHORITIES", ("/nowhere",))
+    monkeypatch.setattr(login_settings, "SYSTEM_AUTHORITIES", ("/nowhere",))
     assert "https.ca.location" not in secured(by_token()).client_options()
 
 

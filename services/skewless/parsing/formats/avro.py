@@ -49,9 +49,6 @@ class Avro(ElementFormat[AvroSchema]):
     """
 
     settings: ClassVar[type[FormatSettings]] = AvroSettings
-    field_names: ClassVar[str] = (
-        "path such as `user.id`, `tags[]`, `items[].sku` (one tuple per element) or `labels.eu`"
-    )
     kind: ClassVar[str] = "Avro"
     schema_type: ClassVar[str] = "AVRO"
 

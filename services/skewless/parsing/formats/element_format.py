@@ -51,6 +51,9 @@ class _Columns:
 class ElementFormat(SchemaFormat[Compiled]):
     """Base class of the binary formats. A field is an element at a path."""
 
+    field_names: ClassVar[str] = (
+        "path such as `user.id`, `tags[]`, `items[].sku` (one tuple per element) or `labels.eu`"
+    )
     broken: ClassVar[Mapping[int, str]]
     """Reasons of the errors of a scan."""
     lists_may_be_null: ClassVar[bool] = True

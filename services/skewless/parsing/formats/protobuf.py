@@ -69,33 +69,26 @@ class Protobuf(ElementFormat[ProtobufSchema]):
     """
 
     settings: ClassVar[type[FormatSettings]] = ProtobufSettings
-    field_names: ClassVar[str] = (
-        "path such as `user.id`, `tags[]`, `items[].sku` (one tuple per element) or `labels.eu`"
-    )
     kind: ClassVar[str] = "Protobuf"
     schema_type: ClassVar[str] = "PROTOBUF"
     broken: ClassVar[Mapping[int, str]] = ERRORS
     lists_may_be_null: ClassVar[bool] = False
 
     def __init__(self, settings: ProtobufSettings, fields: Any) -> None:
-        self._message = settings.message or ""
-        super().__init__(settings, fields)
         try:
             precompile()
         except ImportError as error:
             raise ConfigurationError(
                 f"format: protobuf cannot be imported ({error}): {how_to_add('registry')}"
             ) from None
+        self._message = settings.message or ""
+        super().__init__(settings, fields)
 
     def compile_file(self, path: Path) -> ProtobufSchema:
         """Read descriptors; see `SchemaFormat.compile_file`."""
-        try:
-            from google.protobuf import descriptor_pb2
-            from google.protobuf.message import DecodeError
-        except ImportError as error:
-            raise ConfigurationError(
-                f"format: protobuf cannot be imported ({error}): {how_to_add('registry')}"
-            ) from None
+        from google.protobuf import descriptor_pb2
+        from google.protobuf.message import DecodeError
+
         schema = ProtobufSchema(f"schema {path.name}", None)
         try:
             files = descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file

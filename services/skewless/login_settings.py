@@ -1,0 +1,53 @@
+"""Shared parts of logins to different servers: tokens of an identity provider, and files of certificates."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+
+from skewless.settings_base import SettingsModel
+
+SYSTEM_AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Fedora
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # Alpine, macOS
+)
+"""Files in which systems have the authorities that they trust. The first one that exists is used."""
+
+
+class TokenLoginSettings(SettingsModel):
+    """Login with tokens of an identity provider: OIDC with the grant type client credentials."""
+
+    token_endpoint_url: str = Field(
+        pattern=r"^https?://[^@\s]+$", description="Address of the provider at which this client gets its tokens."
+    )
+    client_id: str = Field(min_length=1, description="Id of this client.")
+    client_secret: SecretStr = Field(
+        min_length=1, description="Secret of this client. Set it in the environment rather than in a file."
+    )
+    scope: str | None = Field(None, min_length=1, description="Scope of the tokens, if the provider requires one.")
+    ca: str | None = Field(
+        None,
+        description="File of the authorities (PEM) that sign the provider's certificate. Unset: those of the system.",
+    )
+
+
+def system_authorities() -> str | None:
+    """Return the file of the authorities that the system trusts; None if it has none."""
+    return next(filter(os.path.exists, SYSTEM_AUTHORITIES), None)
+
+
+def unreadable(path: str, *, may_be_folder: bool = False) -> str:
+    """Return the reason for which a file cannot be read; an empty string if it can be read."""
+    found = Path(path)
+    try:
+        if may_be_folder and found.is_dir():
+            next(found.iterdir(), None)
+        else:
+            found.open("rb").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
