@@ -6,6 +6,8 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 
 class Journal:
@@ -26,6 +28,10 @@ class Journal:
             sys.stdout.flush()
         self.counts.update(counted)
 
-    def close(self) -> None:
-        """Close the file."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._file.close()

@@ -161,7 +161,10 @@ class ProcessGroup:
     def weigh(self) -> None:
         """Record the memory of the processes."""
         for member in self.members:
-            if member.child is not None and member.child.poll() is None:
+            if member.child is None:
+                continue
+            # The process may end at any moment: its parent is another process, which takes its exit code.
+            with contextlib.suppress(psutil.NoSuchProcess):
                 size = psutil.Process(member.child.pid).memory_info().rss // MEGABYTE
                 self.largest[member.stage] = max(size, self.largest.get(member.stage, 0))
 

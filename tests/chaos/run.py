@@ -105,31 +105,34 @@ class Outcome:
 def run(plan: Plan, folder: Path, *, shown: bool = False) -> Outcome:
     """Run one plan. `folder` receives the journal and the logs of all processes."""
     folder.mkdir(parents=True, exist_ok=True)
-    journal = Journal(folder / "journal.log", shown=shown)
-    journal.write(f"seed {plan.seed}, {plan.rate:,.0f} records/s, {plan.seconds:g} s of {', '.join(plan.faults)}")
-    journal.write(str(plan.scenario))
+    with Journal(folder / "journal.log", shown=shown) as journal, Proxy() as proxy:
+        journal.write(f"seed {plan.seed}, {plan.rate:,.0f} records/s, {plan.seconds:g} s of {', '.join(plan.faults)}")
+        journal.write(str(plan.scenario))
+        outcome = _run(plan, folder, journal, proxy)
+        for line in outcome.failures or ["exact"]:
+            journal.write(line)
+    return outcome
+
+
+def _run(plan: Plan, folder: Path, journal: Journal, proxy: Proxy) -> Outcome:
     outcome = Outcome(plan, [], journal.counts)
-    with Proxy() as proxy:
-        server = Server(folder / "broker", proxy.port)
-        proxy.target = server.behind
-        try:
-            server.start()
-            join = JoinSource(server.bootstrap, plan.scenario.join) if plan.scenario.join else None
-            pipeline = _pipeline(plan.scenario, join, server.bootstrap, proxy.port, folder)
-            context = ChaosContext.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict)
-            _inject_faults(outcome, context, join)
-            if plan.compares_all:
-                outcome.drained_s = _drain(journal, pipeline)
-                outcome.failures += data.failures(server.bootstrap, pipeline, plan.scenario, hops=_has_hops(journal))
-            if plan.compares_all and join is not None:
-                outcome.failures += join.failures(pipeline)
-            firsts = [topology.stage(name).outputs[0] for name in context.stages]
-            outcome.failures += [f"{topic}: a transaction is open" for topic in firsts if pipeline.is_open(topic)]
-        finally:
-            server.broker.stop()
-    for line in outcome.failures or ["exact"]:
-        journal.write(line)
-    journal.close()
+    server = Server(folder / "broker", proxy.port)
+    proxy.target = server.behind
+    try:
+        server.start()
+        join = JoinSource(server.bootstrap, plan.scenario.join) if plan.scenario.join else None
+        pipeline = _pipeline(plan.scenario, join, server.bootstrap, proxy.port, folder)
+        context = ChaosContext.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict)
+        _inject_faults(outcome, context, join)
+        if plan.compares_all:
+            outcome.drained_s = _drain(journal, pipeline)
+            outcome.failures += data.failures(server.bootstrap, pipeline, plan.scenario, hops=_has_hops(journal))
+        if plan.compares_all and join is not None:
+            outcome.failures += join.failures(pipeline)
+        firsts = [topology.stage(name).outputs[0] for name in context.stages]
+        outcome.failures += [f"{topic}: a transaction is open" for topic in firsts if pipeline.is_open(topic)]
+    finally:
+        server.broker.stop()
     return outcome
 
 
