@@ -4,7 +4,8 @@ A token file `<prefix>.<point>` arms a point once: the first call that reaches t
 it. The prefix is $SKEWLESS_TEST_FAULTS at the time of the call, because a host sets it after it has forked a process.
 
 A token is JSON: `do` is kill, stop or raise; `delay_s` waits before; `topic` waits for a transaction that has written
-to this topic; `error` are the arguments of the `KafkaError` that is raised.
+to this topic; `error` are the arguments of the `KafkaError` that is raised; `then` is a token that is armed first, with
+its `file`.
 
 Points, in the order of a transaction: init, produced (first record queued), before-offsets, before-commit (between
 offsets and commit), written (as before-commit, with all records on the broker), in-commit (during the call, at the
@@ -48,6 +49,8 @@ class Points:
         if token is None:
             return
         time.sleep(token.get("delay_s", 0.0))
+        if then := token.get("then"):
+            Path(then["file"]).write_text(json.dumps(then))
         match token["do"]:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
