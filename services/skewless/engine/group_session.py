@@ -199,6 +199,10 @@ class GroupSession:
         self.outage.warn(f"consumer: {error.str()}")
 
     def _failure_of(self, error: KafkaError) -> SkewlessError | None:
+        # A token may expire within a login, and a broker refuses two logins of a connection within one second. The
+        # next login, with the next token, is accepted.
+        if class_of(error) is ErrorClass.UNAUTHENTICATED and self._options.get("sasl.mechanism") == "OAUTHBEARER":
+            return None
         operation = f"reading topic {', '.join(self._topics)} as group {self.group}"
         return classify_consumer_error(error, operation)
 

@@ -16,33 +16,39 @@ from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import Input
+from skewless.errors import BrokerError
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
 
 class Failing:
-    """Returns one record, and then an error from which librdkafka recovers by itself."""
+    """Returns one record, and then an error, by default one from which librdkafka recovers by itself."""
+
+    def __init__(self, code: int = KafkaError._TRANSPORT) -> None:
+        self._code = code
 
     def poll(self, _timeout: float) -> Message:
         return message(7, topic=TOPIC)
 
     def consume(self, _most: int, _timeout: float) -> list[Message]:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        raise KafkaException(KafkaError(self._code))
 
     def pause(self, partitions: list[TopicPartition]) -> None: ...
 
     def resume(self, partitions: list[TopicPartition]) -> None: ...
 
 
-def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
+def consumer_thread(
+    deliver: Callable[[MessageBatch], None], consumer: Failing | None = None, **options: str
+) -> ConsumerThread:
     transport = TransportSettings(guarantee="at_least_once", commit_interval_s=60, transaction_timeout_s=180)
     thread = ConsumerThread(
         loop=cast("Any", EagerLoop()),
         executor=StepExecutor(Ledger(drain=False)),
         output=AtLeastOnceProducer(KafkaSettings(), transport, str),
         inputs=[Input("g", TOPIC, kind="user", state_schema=None)],
-        options={"group.id": "g"},
+        options={"group.id": "g", **options},
         transport=transport,
         connect_timeout_s=1,
         deliver=deliver,
@@ -51,7 +57,7 @@ def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
         membership=GroupMembership({}, "g", "i", "t"),
         read_topic_ids=lambda _topics: {},
     )
-    adopt(thread, Failing())
+    adopt(thread, consumer or Failing())
     return thread
 
 
@@ -60,6 +66,20 @@ def test_consumer_loop_error_after_a_record_still_delivers_the_record() -> None:
     thread = consumer_thread(delivered.append)
     thread._deliver(thread._poll())
     assert [batch.next_offset for batch in delivered] == [8]
+
+
+def test_consumer_loop_refused_token_is_not_the_end() -> None:
+    """The token may have expired within the login."""
+    refused = Failing(KafkaError._AUTHENTICATION)
+    thread = consumer_thread(lambda _batch: None, refused, **{"sasl.mechanism": "OAUTHBEARER"})
+    assert [each.offset() for each in thread._poll()] == [7]
+
+
+def test_consumer_loop_refused_password_ends_the_process() -> None:
+    refused = Failing(KafkaError._AUTHENTICATION)
+    thread = consumer_thread(lambda _batch: None, refused, **{"sasl.mechanism": "SCRAM-SHA-512"})
+    with pytest.raises(BrokerError, match=r"authentication failed .*correct kafka\.sasl"):
+        thread._poll()
 
 
 @pytest.mark.parametrize("expected", [False, True])
