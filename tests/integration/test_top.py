@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import skewless
+from helpers.browser import open_page
 from helpers.kafka import Pipeline, Source, zipf_records
 from helpers.terminal import terminal
 
@@ -74,3 +76,24 @@ def test_top_without_a_terminal_prints_lines_until_the_pipeline_has_finished(pip
         assert process.wait(LIMIT_S) == 130
     assert f"{pipeline.name} finished, last tick " in lines[-1]
     assert all("max/avg" in line for line in lines), lines
+
+
+def test_top_in_a_browser_shows_loads_and_results_until_ctrl_c(pipeline: Pipeline) -> None:
+    program = [sys.executable, "-m", "skewless", *command(pipeline), "--web", "0"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.fullmatch(rf"{pipeline.name} is shown at (http://127\.0\.0\.1:(\d+)/) until Ctrl-C\n", line)
+        assert found, line
+        opened = open_page(found[1])
+        again = subprocess.run([*program[:-1], found[2]], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=LIMIT_S)
+        assert (process.returncode, errors) == (130, "")
+    assert opened.console == []
+    assert f"skewless top: {pipeline.name}" in opened.texts
+    assert len(re.findall('<div class="bar ', opened.html)) == pipeline.settings.router.workers
+    for title in ("Hot keys in the last tick", "Latest results", "Stages"):
+        assert f"<h3>{title}</h3><table><thead>" in opened.html
+    text = f"error: cannot listen on 127.0.0.1:{found[2]}: Address already in use; choose another port\n"
+    assert (again.returncode, again.stdout, again.stderr) == (3, "", text)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import shutil
 import statistics
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html.parser import HTMLParser
@@ -21,6 +19,7 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 
 from helpers import recorded_runs
 from helpers.batches import encode_tuples
+from helpers.browser import open_page
 from helpers.headers import internal_headers
 from helpers.kafka import Pipeline, Record, Source
 from helpers.recorded_runs import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
@@ -372,9 +371,6 @@ def test_plan_of_the_source_predicts_the_measures_of_its_runs(
 def test_evaluation_report_in_a_browser_opens_without_errors_or_network(
     evaluation: dict[str, Any], tmp_path: Path
 ) -> None:
-    browser = shutil.which("chromium")
-    if browser is None:
-        pytest.skip("chromium is not installed: apt-get install chromium")
     comparison = {"runs": [0, 1], "names": ["key", "even"], "summary": "even completed most"}
     evaluation |= {"runs": [dict(evaluation["runs"][0]), evaluation["runs"][1]], "comparisons": [comparison]}
     hostile = '</script><img src="http://127.0.0.1:9/x">&<b>'
@@ -382,22 +378,9 @@ def test_evaluation_report_in_a_browser_opens_without_errors_or_network(
     evaluation["runs"][0] |= {"source": hostile, "top_keys": [{"key": hostile, "tuples": 1, "workers": 1}]}
     file = tmp_path / "report.html"
     file.write_text(report(evaluation), encoding="utf-8")
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--enable-logging=stderr",
-        f"--user-data-dir={tmp_path}/p",
-    ]
-    done = subprocess.run(
-        [browser, *options, "--virtual-time-budget=10000", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    )
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    page = done.stdout
+    opened = open_page(file.as_uri())
+    assert opened.console == []
+    page = opened.html
     assert page.count('class="chart js-plotly-plot"') == page.count('class="chart') == 8
     assert page.count("heatmaplayer") >= 2
     body = page[page.index("<header>") : page.index('<script type="application/json"')]

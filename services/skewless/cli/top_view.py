@@ -18,6 +18,7 @@ from skewless.cli.main import INTERRUPTED
 from skewless.cli.plain_text import iso, printable
 from skewless.cli.status_text import behind, duration, watermark
 from skewless.errors import SkewlessError
+from skewless.operations.live_page.cards import level
 from skewless.operations.status import PipelineStatus, lag_s, processes
 from skewless.wire.distribution import TickDistribution
 
@@ -26,8 +27,8 @@ NUMBERS_WIDTH = 46
 MIN_BAR = 8
 TERMINATED = 143
 """Exit code after SIGTERM, as a shell reports it."""
-OVERLOAD = 1.5
-"""Load relative to the average from which a worker is shown as overloaded, as in the alert."""
+COLOURS = {"even": "green", "high": "yellow", "overloaded": "red"}
+"""Colour of a bar by the level of the load."""
 Row = tuple[str | Text, ...]
 
 
@@ -55,8 +56,7 @@ def worker_rows(load: TickDistribution, width: int, *, by_load: bool) -> Iterato
     most = max(*rows, 1)
     for worker in order:
         relative = rows[worker] / average if average else 0.0
-        colour = "red" if relative >= OVERLOAD else "yellow" if relative >= (1 + OVERLOAD) / 2 else "green"
-        bar = Text("█" * round(width * rows[worker] / most), style=colour)
+        bar = Text("█" * round(width * rows[worker] / most), style=COLOURS[level(relative)])
         share = f"{rows[worker] / max(1, load.rows):.1%}"
         yield *_right(str(worker), f"{rows[worker]:,}", share, f"{relative:.2f}"), bar
 

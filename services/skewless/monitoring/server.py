@@ -177,9 +177,21 @@ def serve_http(app: WSGIApplication, *, address: str, port: int) -> Iterator[int
         yield 0
         return
     try:
-        server = _Server(address, port, app)
+        server = listen(app, address, port)
     except OSError as error:
         raise ConfigurationError(f"metrics.port: cannot listen on {address}:{port}: {error.strerror}") from error
+    with serve(server) as used:
+        yield used
+
+
+def listen(app: WSGIApplication, address: str, port: int) -> WSGIServer:
+    """Return a server that listens on a port; 0 is any free one. Raises OSError if the port is not available."""
+    return _Server(address, port, app)
+
+
+@contextlib.contextmanager
+def serve(server: WSGIServer) -> Iterator[int]:
+    """Serve in a thread until the end of the block and yield the port. Then close the server."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": CHECK_S}, name="watch", daemon=True)
     thread.start()
     try:

@@ -10,7 +10,8 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import result_reader
 from skewless.config.topic_plan import require_topic
 from skewless.errors import BadRecordError, CheckFailedError
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
 from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.results.selection import ResultRecord, Selection, Window, no_results
@@ -20,6 +21,8 @@ FOLLOW_S = 1.0
 """Interval at which `later` looks for new results."""
 RESULT_FIELDS = {"key", "window_start", "window_end", "revision"}
 """Fields of every result."""
+NEWEST_OFFSETS = 50
+"""Offsets of each partition in which `latest` looks for results."""
 MAX_PLACES = 3
 """Records that a warning names."""
 
@@ -49,6 +52,22 @@ def later(settings: PipelineSettings, key: str | None, warn: Warn) -> Iterator[l
             results = _results_in(topic, to_json, reader.poll(FOLLOW_S), warn)
             yield [result for result in results if key is None or result["key"] == key]
             offsets.end(topic)  # an error if no broker answers
+
+
+def latest(settings: PipelineSettings, limit: int) -> list[ResultRecord]:
+    """Return the results that were committed last, at most `limit` of them: the largest windows first.
+
+    Reads only the end of each partition. Records that are not results are left out. There are none if
+    the topic does not exist.
+    """
+    topic, offsets = settings.topic("aggregates"), OffsetReader(settings.kafka)
+    if topic not in Admin(settings.kafka).partition_counts():
+        return []
+    # Each transaction adds a marker, which takes an offset.
+    ranges = newest_offsets(offsets.ranges(topic), NEWEST_OFFSETS)
+    batches = read_ranges(settings.kafka, topic, ranges)
+    found = _newest_revisions(_results_in(topic, result_reader(settings), batches, lambda _warning: None), None)
+    return sorted(found, key=_window_of, reverse=True)[:limit]
 
 
 def _window_of(result: ResultRecord) -> Window:

@@ -1,0 +1,79 @@
+"""What `skewless top --web` shows of a pipeline: the views of `skewless top`, and its latest results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from skewless.cli.plain_text import iso, printable
+from skewless.cli.status_text import behind, duration, watermark
+from skewless.cli.top_view import key_rows, rate
+from skewless.operations.live_page.cards import Card, CardTable, bars
+from skewless.operations.results.selection import ResultRecord
+from skewless.operations.status import PipelineStatus, lag_s, processes
+
+STAGES = ("stage", "processes", "lag records", "lag", "watermark", "behind")
+KEYS = ("key", "tuples", "share", "workers' shares", "workers")
+
+
+def card(report: PipelineStatus, results: Sequence[ResultRecord], aggregates: Sequence[str]) -> Card:
+    """Return the pipeline as a card of the page. `results` are the latest ones, with these aggregates."""
+    load = report.load
+    tables = [CardTable("Stages", STAGES, [list(row) for row in _stages(report)])]
+    if results:
+        columns = ("key", "window", *aggregates)
+        tables.insert(0, CardTable("Latest results", columns, [_result(result, aggregates) for result in results]))
+    if load and load.top_keys:
+        keys = [[str(cell) for cell in row] for row in key_rows(load, by_load=True)]
+        tables.insert(0, CardTable("Hot keys in the last tick", KEYS, keys))
+    return Card(
+        name=report.pipeline,
+        state=report.state,
+        figures=list(_figures(report)),
+        bars=bars(load.rows_by_worker) if load else (),
+        tables=tables,
+        notes=list(_notes(report)),
+    )
+
+
+def _figures(report: PipelineStatus) -> Iterator[tuple[str, str]]:
+    load = report.load
+    if load:
+        if report.state != "finished":
+            yield "tuples/s", f"{rate(load):,.1f}"
+        yield "most loaded worker / average", f"{load.max_over_avg:.2f}"
+        yield "grouping", load.grouping
+        yield "keys in the tick", f"{load.keys:,}"
+        yield "tick", f"{iso(load.tick_start)}, {duration((load.tick_end - load.tick_start) / 1000)}"
+    yield "lag", duration(max((lag_s(each, report.time_ms) for each in report.stages if each.lag_records), default=0.0))
+    if report.open_windows is not None:
+        yield "open windows", f"{report.open_windows:,}"
+    yield "read at", iso(report.time_ms)
+
+
+def _stages(report: PipelineStatus) -> Iterator[tuple[str, ...]]:
+    for stage in report.stages:
+        lag = duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-"
+        names = ", ".join(processes(stage, report.pipeline))
+        yield stage.name, names or "-", f"{stage.lag_records:,}", lag, watermark(stage), behind(stage, report)
+
+
+def _result(result: ResultRecord, aggregates: Sequence[str]) -> list[str]:
+    return [printable(str(result["key"])), iso(result["window_start"]), *(_value(result[name]) for name in aggregates)]
+
+
+def _value(value: Any) -> str:
+    """Return the value of an aggregate as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return printable(str(value))
+
+
+def _notes(report: PipelineStatus) -> Iterator[tuple[str, str]]:
+    late, dead = report.recent.get("late", 0), report.recent.get("dead-letters", 0)
+    if report.load is None:
+        yield "info", "no tick was emitted yet"
+    yield "info", f"last {duration(report.recent_s)}: {late:,} late tuples, {dead:,} dead letters"
+    yield from (("problem", problem) for problem in report.problems)
+    yield from (("warning", warning) for warning in report.warnings)
+    yield from (("waiting", wait) for wait in report.waits)
