@@ -21,6 +21,8 @@ WORKERS = 2
 START_S = 90.0
 HOME = Path(pyspark.__file__).parent
 """Spark's home, which PySpark contains."""
+SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of Java processes that run for seconds."""
 
 
 class Cluster(NamedTuple):
@@ -32,16 +34,16 @@ class Cluster(NamedTuple):
 
 @contextlib.contextmanager
 def standalone(folder: Path) -> Iterator[Cluster]:
-    """Run a master and WORKERS workers, each with a core."""
+    """Run a master and WORKERS workers, each with a core for an application that stays, and one for the others."""
     port, web_port = find_free_ports(2)
     master = f"spark://127.0.0.1:{port}"
     deploy = [str(HOME / "bin" / "spark-class"), "org.apache.spark.deploy"]
     own = ["--host", "127.0.0.1", "--webui-port"]
     commands = [[deploy[0], f"{deploy[1]}.master.Master", "--port", str(port), *own, str(web_port)]]
     for number in range(WORKERS):
-        limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker-{number}")]
+        limits = ["--cores", "2", "--memory", "2g", "--work-dir", str(folder / f"worker-{number}")]
         commands.append([deploy[0], f"{deploy[1]}.worker.Worker", *own, "0", *limits, master])
-    environment = os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": SHORT}
     environment.pop("PYTHONPATH", None)  # executors inherit it
     with contextlib.ExitStack() as stack:
         for command in commands:

@@ -16,17 +16,15 @@ import pytest
 from helpers.kafka import Pipeline, Source, differences, read, truth, zipf_records
 from helpers.recorded_runs import INVALID, TUPLES, recorded
 from helpers.source_files import PACKAGE
-from helpers.spark_cluster import HOME, WORKERS, Cluster, bare_python, home_of_its_own, standalone
+from helpers.spark_cluster import HOME, SHORT, WORKERS, Cluster, bare_python, home_of_its_own, standalone
+from helpers.spark_driver import LIMIT_S, Done, Driver
 from skewless.lab.local.jars import ensure
 
 pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 
 MAIN = PACKAGE / "spark" / "__main__.py"
 COMMANDS = ("batch", "audit", "evaluate", "plan")
-LIMIT_S = 600
-SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Java options of executors that run for seconds."""
-Done = subprocess.CompletedProcess[str]
+ONE_EXECUTOR = ("--conf", "spark.cores.max=1")
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +45,23 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def driver(python: Path) -> Iterator[Driver]:
+    """Driver of the commands that succeed on executors of the cluster. They share one application."""
+    running = Driver(environment_of(python))
+    yield running
+    running.close()
+
+
+def environment_of(python: Path) -> dict[str, str]:
+    paths = os.pathsep.join(filter(None, sys.path))
+    return {"PYTHONPATH": paths, "PYSPARK_PYTHON": str(python), "SPARK_SUBMIT_OPTS": SHORT}
+
+
 def run(command: str, pipeline: Pipeline, python: Path, *arguments: str, **environment: str) -> Done:
-    """Run a command of the pipeline in a process of its own, because Spark may already run in this one."""
+    """Run a command of the pipeline in a process and an application of its own."""
     call = [sys.executable, "-m", "skewless", command, "-f", str(pipeline.file), *arguments]
-    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": str(python)}
-    env = os.environ | paths | environment
+    env = os.environ | environment_of(python) | environment
     return subprocess.run(call, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
@@ -59,18 +69,26 @@ def submit(command: str, pipeline: Pipeline, python: Path, *arguments: str, opti
     """Run a command of the pipeline as an application of spark-submit, which merges its outputs into one."""
     jars = ",".join(map(str, ensure("spark")))
     call = [str(HOME / "bin" / "spark-submit"), "--jars", jars, *options, str(MAIN), command]
-    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYSPARK_PYTHON": str(python)}
-    env = os.environ | paths | {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = os.environ | environment_of(python)
+    env |= {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     call += ["-f", str(pipeline.file), *arguments]
     return subprocess.run(call, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
+FEW = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", f"spark.executor.extraJavaOptions={SHORT}")
+"""Options of short jobs."""
+
+
 def targets(folder: Path) -> dict[str, list[str]]:
     """Return the arguments of the commands with folders for their results."""
-    few = ["--conf", "spark.sql.shuffle.partitions=2", "--conf", f"spark.executor.extraJavaOptions={SHORT}", "--json"]
     out = {name: ["--out", str(folder / name)] for name in COMMANDS}
     out["batch"] += ["--format", "json"]
-    return {name: [*out[name], *few] for name in COMMANDS}
+    return {name: [*out[name], *FEW, "--json"] for name in COMMANDS}
+
+
+def shipped(cluster: Cluster) -> list[str]:
+    """Return the options of the commands that share an application, with an executor on each worker."""
+    return ["--master", cluster.master, "--ship", "--conf", f"spark.cores.max={WORKERS}"]
 
 
 def check(command: str, done: Done, pipeline: Pipeline, folder: Path) -> None:
@@ -97,23 +115,22 @@ def check(command: str, done: Done, pipeline: Pipeline, folder: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_with_ship_on_bare_executors_of_a_standalone_cluster_gives_the_results_of_the_pipeline(
-    command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
+    command: str, drained: Pipeline, cluster: Cluster, driver: Driver, tmp_path: Path
 ) -> None:
-    arguments = targets(tmp_path)[command]
-    done = run(command, drained, python, "--master", cluster.master, "--ship", *arguments)
+    done = driver.run(command, "-f", str(drained.file), *shipped(cluster), *targets(tmp_path)[command])
     check(command, done, drained, tmp_path)
-    newest = max(path.name for path in cluster.folder.glob("worker-*/app-*"))
-    assert len(list(cluster.folder.glob(f"worker-*/{newest}/*/skewless/bin/python"))) == WORKERS
+    unpacked = [cluster.folder.glob(f"worker-{number}/app-*/*/skewless/bin/python") for number in range(WORKERS)]
+    assert all(map(any, unpacked))
 
 
 def test_stream_with_ship_on_bare_executors_of_a_standalone_cluster_equals_a_plain_count(
-    broker: str, cluster: Cluster, python: Path, tmp_path: Path
+    broker: str, cluster: Cluster, driver: Driver, tmp_path: Path
 ) -> None:
     source = Source(broker, 2)
     source.send(zipf_records(2_000, 2, seed=5, keys=100))
     streamed = Pipeline(broker, tmp_path, source, topics={"aggregator_partitions": 2})
-    few = ["--conf", f"spark.executor.extraJavaOptions={SHORT}", "--checkpoint", str(tmp_path / "checkpoint")]
-    done = run("stream", streamed, python, "--master", cluster.master, "--ship", "--available-now", *few)
+    options = ["--available-now", "--checkpoint", str(tmp_path / "checkpoint")]
+    done = driver.run("stream", "-f", str(streamed.file), *shipped(cluster), *FEW, *options)
     assert done.returncode == 0, done.stderr
     expected = truth(read(broker, source.topic), lateness_ms=10_000)
     assert differences(streamed, expected, ticks=False) == []
@@ -124,7 +141,7 @@ def test_command_with_ship_on_a_local_cluster_gives_the_results_of_the_pipeline(
     command: str, drained: Pipeline, python: Path, tmp_path: Path
 ) -> None:
     home, arguments = home_of_its_own(tmp_path / "spark"), targets(tmp_path)[command]
-    master = ["--master", "local-cluster[2,1,1024]"]
+    master = ["--master", "local-cluster[1,1,1024]"]
     done = run(command, drained, python, *master, "--ship", *arguments, SPARK_HOME=str(home))
     check(command, done, drained, tmp_path)
 
@@ -133,7 +150,7 @@ def test_command_with_ship_on_a_local_cluster_gives_the_results_of_the_pipeline(
 def test_command_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
     command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
 ) -> None:
-    done = run(command, drained, python, "--master", cluster.master, *targets(tmp_path)[command])
+    done = run(command, drained, python, "--master", cluster.master, *ONE_EXECUTOR, *targets(tmp_path)[command])
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
     assert done.stderr.startswith("error: the Spark job failed: an executor's Python has no package ")
     assert done.stderr.endswith(": send the packages with --ship, or install Skewless there\n")
@@ -142,7 +159,7 @@ def test_command_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
 def test_command_on_executors_without_the_python_ends_with_3_and_the_next_step(
     drained: Pipeline, cluster: Cluster, tmp_path: Path
 ) -> None:
-    arguments = ["--master", cluster.master, "--ship", *targets(tmp_path)["batch"]]
+    arguments = ["--master", cluster.master, *ONE_EXECUTOR, "--ship", *targets(tmp_path)["batch"]]
     done = run("batch", drained, Path("python3.nowhere"), *arguments)
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert done.stderr.splitlines()[-1] == (
@@ -155,7 +172,7 @@ def test_command_on_executors_without_the_python_ends_with_3_and_the_next_step(
 def test_command_of_spark_submit_on_bare_executors_gives_the_results_of_the_pipeline(
     command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
 ) -> None:
-    options = ["--master", cluster.master, "--name", "nightly", "--conf", "spark.executor.memory=700m"]
+    options = ["--master", cluster.master, "--name", "nightly", "--conf", "spark.executor.memory=700m", *ONE_EXECUTOR]
     done = submit(command, drained, python, "--ship", *targets(tmp_path)[command], options=options)
     check(command, done, drained, tmp_path)
     assert f"skewless {command}: Spark {pyspark.__version__}, master {cluster.master}, application app-" in done.stdout
