@@ -17,7 +17,7 @@ from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
-from skewless.schema_registry.cache import CAPACITY
+from skewless.schema_registry import cache
 from skewless.schema_registry.schema import VALUE_HEADER, Schema, prefix
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
@@ -93,15 +93,17 @@ def test_schema_id_in_a_header_is_that_of_the_payload(registry_server: RegistryS
 
 
 @pytest.mark.thorough
-def test_schemas_that_are_more_than_a_process_keeps_are_all_read(registry_server: RegistryServer) -> None:
+def test_schemas_that_are_more_than_a_process_keeps_are_all_read(
+    registry_server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "CAPACITY", 40)
     parser = parser_of(registry_server.url, "avro", key={"field": "key"})
-    count = 3 * CAPACITY
-    for first in range(0, count, 500):
+    for first in range(0, 3 * cache.CAPACITY, 20):
         values = []
-        for number in range(first, first + 500):
+        for number in range(first, first + 20):
             schema = record_of(f"R{number}", key="string", value="int")
             values.append(encoded(schema, {"key": "a", "value": 1}, registry_server.register(f"many-{number}", schema)))
         parsed = parse(parser, values)
-        assert (len(parsed.keys), parsed.invalid) == (500, [])
+        assert (len(parsed.keys), parsed.invalid) == (20, [])
     assert parser.schemas is not None
-    assert len(parser.schemas) == CAPACITY
+    assert len(parser.schemas) == cache.CAPACITY
