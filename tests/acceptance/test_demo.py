@@ -10,14 +10,17 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from helpers import tools
+from helpers.browser import open_page
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 
@@ -153,6 +156,32 @@ def test_demo_stopped_by_a_signal_leaves_nothing_behind(
         assert (child.returncode, text) == (code, "")
         assert of_session(child.pid) == []
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_demo_page_in_a_browser_shows_the_groupings_beside_each_other(tmp_path: Path, pages: Path) -> None:
+    with demo(tmp_path / "tmp", "--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db")) as child:
+        assert child.stdout is not None
+        found = re.fullmatch(r"The pipelines are shown live at (http://127\.0\.0\.1:\d+/)\n", child.stdout.readline())
+        assert found
+        until(lambda: all(card["bars"] for card in cards(found[1])), limit_s=WAIT_S)
+        opened = open_page(found[1])
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=WAIT_S)
+    assert opened.console == []
+    shown = re.findall(r"<h2>(\w+)<span(.*?)</section>", opened.html, flags=re.DOTALL)
+    assert [name for name, _ in shown] == ["key", "partial_key", "even"]
+    assert [card.count('<div class="bar ') for _, card in shown] == [10, 10, 10]
+    levels = {name: set(re.findall(r'class="bar (\w+)"', card)) for name, card in shown}
+    assert "overloaded" in levels["key"] & levels["partial_key"]
+    assert "overloaded" not in levels["even"]
+
+
+def cards(url: str) -> list[dict[str, Any]]:
+    """Return the pipelines on the page, or a card without bars before there are any."""
+    with urllib.request.urlopen(f"{url}state", timeout=WAIT_S) as response:  # noqa: S310 - the address of the demo
+        shown: list[dict[str, Any]] = json.loads(response.read())["cards"]
+    return shown or [{"bars": []}]
 
 
 def test_demo_missing_input_file_ends_before_anything_starts(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     """Compare groupings on a live stream with real Kafka, then count words, and check and query the counts.
 
     In the live stream, 80 % of the tuples have one key, and a worker takes 10 ms per tuple. Without --input the words
-    of Python's standard library are counted. All processes are stopped at the end, and only the report and the table of
-    counts are kept.
+    of Python's standard library are counted. A page shows the loads live in a browser: the demo prints its address. All
+    processes are stopped at the end, and only the report and the table of counts are kept.
 
     \b
     Examples:

@@ -118,12 +118,16 @@ class LiveProgress:
     groupings: Sequence[str]
     elapsed_s: float = 0.0
     """Seconds since the first record; 0 while the processes start."""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Tuples in results by grouping."""
+    snapshots: Mapping[str, Snapshot] = field(default_factory=dict)
+    """Tuples in results, and rows sent to each worker, by grouping."""
 
     def rate_of(self, grouping: str) -> float:
         """Return the tuples per second of a grouping so far."""
-        return self.counts[grouping] / self.elapsed_s if self.elapsed_s else 0.0
+        return self.snapshots[grouping].tuples / self.elapsed_s if self.elapsed_s else 0.0
+
+    def waiting_of(self, grouping: str) -> float:
+        """Return the tuples of the stream that are not in results of a grouping so far."""
+        return max(0.0, self.rate * self.elapsed_s - self.snapshots[grouping].tuples) if self.elapsed_s else 0.0
 
     def line(self) -> str:
         """Return the progress as one line of text."""
@@ -140,8 +144,7 @@ def render_live(live: LiveProgress) -> RenderableType:
         rate = live.rate_of(grouping)
         cells = min(BAR_CELLS, round(BAR_CELLS * rate / live.rate))
         bar = Text("━" * cells + " " * (BAR_CELLS - cells), style="green" if rate >= 0.9 * live.rate else "red")
-        waiting = max(0.0, live.rate * live.elapsed_s - live.counts[grouping])
-        rows.add_row(grouping, bar, f"{rate:>7,.0f} tuples/s", f"{waiting:>9,.0f} wait")
+        rows.add_row(grouping, bar, f"{rate:>7,.0f} tuples/s", f"{live.waiting_of(grouping):>9,.0f} wait")
     return Group(Text(f"{live.elapsed_s:.0f} of {live.seconds:.0f} s", style="dim"), rows)
 
 
@@ -179,25 +182,25 @@ class DemoConsole:
             yield update
 
     @contextlib.contextmanager
-    def live_comparison(self, progress: LiveProgress) -> Iterator[Callable[[float, Mapping[str, int]], None]]:
-        """Show the pipelines of the live stream until the block ends. Yields a function that updates their counts."""
+    def live_comparison(self, progress: LiveProgress) -> Iterator[Callable[[float, Mapping[str, Snapshot]], None]]:
+        """Show the pipelines of the live stream until the block ends. Yields a function that updates them."""
         if not self.console.is_terminal:
             yield self._live_line_updater(progress)
             return
         with Live(render_live(progress), console=self.console, refresh_per_second=4, transient=True) as view:
 
-            def update(elapsed_s: float, counts: Mapping[str, int]) -> None:
-                progress.elapsed_s, progress.counts = elapsed_s, counts
+            def update(elapsed_s: float, snapshots: Mapping[str, Snapshot]) -> None:
+                progress.elapsed_s, progress.snapshots = elapsed_s, snapshots
                 view.update(render_live(progress))
 
             yield update
 
-    def _live_line_updater(self, progress: LiveProgress) -> Callable[[float, Mapping[str, int]], None]:
+    def _live_line_updater(self, progress: LiveProgress) -> Callable[[float, Mapping[str, Snapshot]], None]:
         last_line = 0.0
 
-        def update(elapsed_s: float, counts: Mapping[str, int]) -> None:
+        def update(elapsed_s: float, snapshots: Mapping[str, Snapshot]) -> None:
             nonlocal last_line
-            progress.elapsed_s, progress.counts = elapsed_s, counts
+            progress.elapsed_s, progress.snapshots = elapsed_s, snapshots
             if elapsed_s - last_line >= LINE_INTERVAL_S:
                 last_line = elapsed_s
                 self.print_line(f"  {progress.line()}")

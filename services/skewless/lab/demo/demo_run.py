@@ -19,10 +19,12 @@ from skewless.lab.datasets.produce_classified import input_warnings
 from skewless.lab.datasets.produce_run import run as produce
 from skewless.lab.demo import demo_table
 from skewless.lab.demo.console import DemoConsole, LiveProgress, RunProgress
+from skewless.lab.demo.demo_cards import live_cards, result_cards, run_card
 from skewless.lab.demo.demo_pipeline import drain
 from skewless.lab.demo.demo_plan import COST_MS, SOURCE_PARTITIONS, STREAM_S, Plan, record_batches, window_for
 from skewless.lab.demo.demo_report import NOTES, RunResult, comparison, comparison_title
 from skewless.lab.demo.live_comparison import LiveResult, compare, measured
+from skewless.lab.demo.prometheus_scraper import Snapshot
 from skewless.lab.demo.read_results import read_counts, read_distribution, read_processing_s
 from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
 from skewless.lab.local import child_process
@@ -30,12 +32,16 @@ from skewless.lab.local.broker import Broker
 from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Event
 from skewless.lab.progress import report_progress
+from skewless.operations.live_page.cards import Card
+from skewless.operations.live_page.server import LivePage, served
 from skewless.parsing.record_parser import RecordParser
 from skewless.spark.comparison import summary
 from skewless.spark.evaluate_run import ReadRange, evaluated, read_range, write_report
 from skewless.spark.report import require_packages
 from skewless.topology import needed_stages, table_stage
 
+PAGE_INTERVAL_S = 0.5
+"""Interval at which a browser reads the page."""
 SPARK_OPTIONS = {"master": "local[2]", "packages": (), "ship": False, "driver_memory": "1g", "ui": False}
 SMALL_DATA_CONF = (
     "spark.sql.shuffle.partitions=2",
@@ -68,11 +74,19 @@ class Demo:
         self.result: RunResult | None = None
         self._runs: list[tuple[PipelineSettings, ReadRange]] = []
         self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
+        self._live_cards: list[Card] = []
+        """Cards of the live stream, which stay on the page."""
+        self._page = LivePage("skewless demo", PAGE_INTERVAL_S)
         self.report_file: Path | None = None
         self.pipeline_file: Path | None = None
 
     def run(self) -> bool:
         """Run all steps. Returns whether all counts are exact. Raises KeyboardInterrupt when the user interrupts it."""
+        with served(self._page) as url:
+            self._console.print_line(f"The pipelines are shown live at {url}", style="bold")
+            return self._run()
+
+    def _run(self) -> bool:
         broker = Broker(self._folder / "broker")
         dataset, *others, grouping = self._plan.dataset, *self._plan.groupings
         try:
@@ -114,17 +128,25 @@ class Demo:
     def _compare(self, bootstrap: str) -> None:
         pipelines = self._plan.live_pipelines(bootstrap)
         progress = LiveProgress(self._plan.stream_rate, STREAM_S, self._plan.groupings)
+        self._page.show(live_cards(progress))
         with self._console.live_comparison(progress) as update:
+
+            def show(elapsed_s: float, snapshots: Mapping[str, Snapshot]) -> None:
+                update(elapsed_s, snapshots)
+                self._page.show(live_cards(progress))
+
             ranges = compare(
                 pipelines,
                 self._plan.stream_rate,
                 self._folder,
-                on_counts=update,
+                on_snapshots=show,
                 on_crash=self._print_event,
                 on_start=self._watch,
             )
         self._runs = [(settings, ranges[grouping]) for grouping, settings in pipelines.items()]
         self.live_results = [measured(settings, to_read.offsets) for settings, to_read in self._runs]
+        self._live_cards = result_cards(self.live_results, progress.snapshots)
+        self._page.show(self._live_cards)
         rates = ", ".join(f"{result.grouping} {result.tuples_per_s:,.0f}" for result in self.live_results)
         self._console.print_line(f"  {rates} tuples/s, of {self._plan.stream_rate:,.0f} that arrive")
 
@@ -167,7 +189,12 @@ class Demo:
         window_ends = [window + self.window_ms for window in self.reference.windows]
         progress = RunProgress(settings.router.grouping, self.reference.tuples, window_ends)
         with self._console.live(progress) as update:
-            snapshots = drain(settings, self._folder, update, self._print_event, self._watch)
+
+            def show(now: float, snapshot: Snapshot) -> None:
+                update(now, snapshot)
+                self._page.show([*self._live_cards, run_card(self._plan.dataset, progress, now)])
+
+            snapshots = drain(settings, self._folder, show, self._print_event, self._watch)
         seconds = time.monotonic() - progress.started
         self._runs.append((settings, read_range(settings)))
         counts = read_counts(settings)

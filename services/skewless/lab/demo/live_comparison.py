@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from skewless.lab.datasets import DatasetOptions, RecordBatch, find_dataset, tak
 from skewless.lab.datasets.rate_limiter import RateLimiter
 from skewless.lab.demo.demo_pipeline import SCRAPE_INTERVAL_S, OnCrash, OnStart
 from skewless.lab.demo.demo_plan import STREAM, STREAM_S
-from skewless.lab.demo.prometheus_scraper import Scraper
+from skewless.lab.demo.prometheus_scraper import Scraper, Snapshot
 from skewless.lab.local.stage_host import StageHost, modules_of
 from skewless.lab.local.supervisor import Supervisor
 from skewless.spark import topic_rows
@@ -38,8 +38,10 @@ POLL_S = 0.02
 START_TIMEOUT_S = 90.0
 """Maximum time from the start of the processes to the first result of the last pipeline."""
 
-OnCounts = Callable[[float, Mapping[str, int]], None]
-"""(seconds since the first record, tuples in results by grouping) -> None"""
+OnSnapshots = Callable[[float, Mapping[str, Snapshot]], None]
+"""(seconds since the first record, tuples in results and rows sent to each worker, by grouping) -> None"""
+MEASURED_STAGES = {topology.ROUTING_STAGE, topology.RESULTS_STAGE}
+"""Stages with the loads of the workers and with the tuples in results."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
     rate: float,
     folder: Path,
     *,
-    on_counts: OnCounts,
+    on_snapshots: OnSnapshots,
     on_crash: OnCrash,
     on_start: OnStart,
 ) -> dict[str, ReadRange]:
@@ -78,7 +80,7 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
     Returns by grouping where the stream is in the topics of its pipeline.
 
     The first tuple is sent ahead and is not measured: the stream begins when each pipeline has counted it. Calls
-    `on_start` once, `on_counts` every SCRAPE_INTERVAL_S, and `on_crash` when a process has crashed. Raises
+    `on_start` once, `on_snapshots` every SCRAPE_INTERVAL_S, and `on_crash` when a process has crashed. Raises
     JobFailedError if a pipeline has no result within START_TIMEOUT_S, and the errors of `Supervisor.poll`. All
     processes have ended when it returns or raises.
     """
@@ -94,14 +96,14 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
         on_start(running.ports)
         running.start()
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not all(running.counts().values()):
+        while not all(snapshot.tuples for snapshot in running.snapshots().values()):
             if time.monotonic() > deadline:
                 raise JobFailedError(
                     f"no result within {START_TIMEOUT_S:.0f} s; with --keep, the logs stay in {folder}"
                 )
             running.wait(SCRAPE_INTERVAL_S)
         starts = {grouping: end_offsets(settings) for grouping, settings in pipelines.items()}
-        _send(records.part(1, total), rate, producer, running, on_counts)
+        _send(records.part(1, total), rate, producer, running, on_snapshots)
     finally:
         running.stop()
         producer.close()
@@ -124,7 +126,7 @@ class _Running:
                 file, settings, drain=False, logs=folder / settings.name, host=self._host
             )
         self._scrapers = {
-            grouping: Scraper(one for one in supervisor.processes.values() if one.stage == topology.RESULTS_STAGE)
+            grouping: Scraper(one for one in supervisor.processes.values() if one.stage in MEASURED_STAGES)
             for grouping, supervisor in self._supervisors.items()
         }
         self.ports = {
@@ -146,9 +148,9 @@ class _Running:
                 if event.kind == "ended":
                     self._on_crash(event)
 
-    def counts(self) -> dict[str, int]:
-        """Return the number of tuples in results by grouping."""
-        return {grouping: scraper.snapshot().tuples for grouping, scraper in self._scrapers.items()}
+    def snapshots(self) -> dict[str, Snapshot]:
+        """Return the tuples in results and the loads of the workers by grouping."""
+        return {grouping: scraper.snapshot() for grouping, scraper in self._scrapers.items()}
 
     def stop(self) -> None:
         for supervisor in self._supervisors.values():
@@ -156,18 +158,21 @@ class _Running:
         self._host.close()
 
 
-def _send(records: RecordBatch, rate: float, producer: BulkProducer, running: _Running, on_counts: OnCounts) -> None:
-    """Send the records at an even rate, and report the counts until STREAM_S are over."""
+def _send(
+    records: RecordBatch, rate: float, producer: BulkProducer, running: _Running, on_snapshots: OnSnapshots
+) -> None:
+    """Send the records at an even rate, and report the snapshots until STREAM_S are over."""
     start = time.monotonic()
     limiter = RateLimiter(start, rate=rate)
-    sent, next_counts = 0, start + SCRAPE_INTERVAL_S
+    sent, next_snapshots = 0, start + SCRAPE_INTERVAL_S
     while (now := time.monotonic()) < start + STREAM_S:
         if count := limiter.acquire(now, records.times[sent:]):
             producer.send(records.values[sent : sent + count], records.times[sent : sent + count].tolist())
             sent += count
-        if now >= next_counts:
-            on_counts(now - start, {name: tuples - 1 for name, tuples in running.counts().items()})
-            next_counts = time.monotonic() + SCRAPE_INTERVAL_S
+        if now >= next_snapshots:
+            snapshots = running.snapshots().items()  # without the tuple that was sent ahead
+            on_snapshots(now - start, {name: replace(found, tuples=found.tuples - 1) for name, found in snapshots})
+            next_snapshots = time.monotonic() + SCRAPE_INTERVAL_S
         running.wait(POLL_S)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from skewless.lab.demo import prometheus_scraper
 from skewless.lab.demo.console import LINE_INTERVAL_S, DemoConsole, LiveProgress, RunProgress
+from skewless.lab.demo.demo_cards import live_cards, result_cards, run_card
 from skewless.lab.demo.demo_report import RunResult, comparison
 from skewless.lab.demo.live_comparison import LiveResult
 from skewless.lab.demo.prometheus_scraper import Snapshot, aggregate
@@ -161,7 +162,7 @@ def test_demo_console_comparison_has_a_column_per_grouping_and_the_rate_first() 
 def test_demo_console_live_stream_on_a_terminal_shows_rate_and_queue_of_each_grouping() -> None:
     shown, output = screen(terminal=True)
     with shown.live_comparison(LiveProgress(1000, 15, ("key", "even"))) as show:
-        show(10, {"key": 1_200, "even": 9_800})
+        show(10, {"key": Snapshot(1_200), "even": Snapshot(9_800)})
     text = output.getvalue()
     assert all(part in text for part in ("10 of 15 s", "120 tuples/s", "8,800 wait", "980 tuples/s", "200 wait"))
 
@@ -170,5 +171,39 @@ def test_demo_console_live_stream_without_a_terminal_prints_plain_lines_at_inter
     shown, output = screen(terminal=False)
     with shown.live_comparison(LiveProgress(1000, 15, ("key", "even"))) as show:
         for second in (1, 5, 6):
-            show(second, {"key": 120 * second, "even": 980 * second})
+            show(second, {"key": Snapshot(120 * second), "even": Snapshot(980 * second)})
     assert output.getvalue() == "  5 of 15 s: key 120, even 980 tuples/s\n"
+
+
+def test_demo_page_has_a_card_per_grouping_with_its_loads_from_start_to_result() -> None:
+    live = LiveProgress(1000, 15, ("key", "even"))
+    assert [(card.name, card.state) for card in live_cards(live)] == [("key", "starting"), ("even", "starting")]
+    live.elapsed_s = 10
+    live.snapshots = {"key": Snapshot(1_200, (9_000, 1_000)), "even": Snapshot(9_800, (5_100, 4_900))}
+    key, even = live_cards(live)
+    assert dict(key.figures) == {
+        "tuples/s": "120",
+        "tuples/s that arrive": "1,000",
+        "tuples that wait": "8,800",
+        "most loaded worker / average": "1.80",
+        "of the stream": "10 of 15 s",
+    }
+    assert [(bar.relative, bar.level) for bar in (*key.bars, *even.bars)] == [
+        *((1.8, "overloaded"), (0.2, "even"), (1.02, "even"), (0.98, "even")),
+    ]
+    finished = result_cards(LIVE, live.snapshots)
+    assert [(card.name, card.state, dict(card.figures)["tuples/s"]) for card in finished] == [
+        ("key", "finished", "121"),
+        ("even", "finished", "973"),
+    ]
+    assert [list(card.bars) for card in finished] == [list(key.bars), list(even.bars)]
+
+
+def test_demo_page_shows_the_run_of_the_data_set() -> None:
+    progress = run()
+    progress.update(1.0, HALF)
+    shown = run_card("words", progress, 2.0)
+    assert shown.name == "words: key (1 of 3)"
+    figures = dict(shown.figures)
+    assert (figures["of 100 tuples"], figures["lag in records"], figures["windows closed"]) == ("50%", "7", "2 of 3")
+    assert [bar.rows for bar in shown.bars] == [40, 20]
