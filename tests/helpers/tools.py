@@ -22,6 +22,11 @@ def kcat() -> str:
     return _program("kcat", "kcat")
 
 
+def chromium() -> str:
+    """Find Chromium, or install its Debian package where this is allowed."""
+    return _program("chromium", "chromium")
+
+
 def prometheus() -> str:
     """Find Prometheus, or install its Debian package where this is allowed."""
     return _program("prometheus", "prometheus")
