@@ -1,4 +1,4 @@
-"""What `skewless top --web` shows of a pipeline: the views of `skewless top`, and its latest results."""
+"""The card of a pipeline on the page of `skewless top --web`: the views of `skewless top`, and its latest results."""
 
 from __future__ import annotations
 

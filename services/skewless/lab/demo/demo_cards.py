@@ -1,4 +1,4 @@
-"""What the demo shows of its pipelines on the page for the browser."""
+"""The cards of the pipelines of the demo on the page for the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page shows of each pipeline. Pure: figures come in as text, loads as numbers."""
+"""The content of the page, a card per pipeline. Pure: figures come in as text, loads as numbers."""
 
 from __future__ import annotations
 
