@@ -44,6 +44,7 @@ def balance() -> Dashboard:
             Event("Number of workers", RESIZED, "the number of workers changed", "purple"),
         ],
         compares=True,
+        stages=("router",),
     )
 
 

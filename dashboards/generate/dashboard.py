@@ -43,6 +43,10 @@ class Dashboard(NamedTuple):
     events: Sequence[Event] = ()
     compares: bool = False
     """True adds a second pipeline variable, which selects the pipelines to compare."""
+    of_stage: bool = False
+    """True adds a variable that selects a stage."""
+    stages: Sequence[str] = ()
+    """Stages of which a pipeline must have one, or the dashboard shows nothing. Empty: it is for every pipeline."""
 
 
 def document(content: Dashboard) -> dict[str, Any]:
@@ -54,7 +58,7 @@ def document(content: Dashboard) -> dict[str, Any]:
     builder.link(
         dashboard.DashboardLink("Skewless").type(models.DashboardLinkType.DASHBOARDS).tags([TAG]).keep_time(True)
     )
-    for variable in _variables(compares=content.compares):
+    for variable in _variables(content):
         builder.with_variable(variable)
     for event in content.events:
         builder.annotation(_annotation(event))
@@ -100,7 +104,7 @@ def _annotation(event: Event) -> dashboard.AnnotationQuery:
     return dashboard.AnnotationQuery().name(event.name).datasource(SOURCE).expr(event.expr).icon_color(event.color)
 
 
-def _variables(*, compares: bool) -> list[dashboard.QueryVariable | dashboard.DatasourceVariable]:
+def _variables(content: Dashboard) -> list[dashboard.QueryVariable | dashboard.DatasourceVariable]:
     """Return the variables, each of which filters the options of the next."""
     source = dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
     info = "label_values(skewless_build_info"
@@ -113,7 +117,12 @@ def _variables(*, compares: bool) -> list[dashboard.QueryVariable | dashboard.Da
         _query_variable("instance", "Process", f'{info}{{{WHERE}, pipeline=~"$pipeline"}}, instance)'),
         *(
             [_query_variable("compared", "Compare with", f"label_values(skewless_router_info{{{WHERE}}}, pipeline)")]
-            if compares
+            if content.compares
+            else []
+        ),
+        *(
+            [_query_variable("stage", "Stage", f'{info}{{{WHERE}, pipeline=~"$pipeline"}}, stage)', single=True)]
+            if content.of_stage
             else []
         ),
     ]

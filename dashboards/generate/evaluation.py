@@ -28,6 +28,7 @@ def evaluation() -> Dashboard:
             Row("Keys", _keys()),
             Row("What it costs", _cost()),
         ],
+        stages=("observer",),
     )
 
 

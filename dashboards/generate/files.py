@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from dashboards.generate import alerts, rules, runbooks
 from dashboards.generate.balance import balance
-from dashboards.generate.dashboard import document
+from dashboards.generate.dashboard import Dashboard, document
 from dashboards.generate.evaluation import evaluation
+from dashboards.generate.own_metrics import own_metrics
 from dashboards.generate.pipeline import pipeline
+from dashboards.generate.stage import stage
 
 DOCS = "docs/reference/alerts.md"
 HEAD = "# Made by `make dashboards` from the code. Change the code, not this file.\n"
@@ -31,15 +33,20 @@ _Dumper.add_representer(str, _represent_text)
 
 def files(docs: str = DOCS) -> Mapping[str, str]:
     """Return path in the repository -> content. `docs` is the address of the page of runbooks."""
-    dashboards = {
+    made = {
         f"dashboards/{dashboard.uid}.json": json.dumps(document(dashboard), indent=2) + "\n"
-        for dashboard in (pipeline(), balance(), evaluation())
+        for dashboard in dashboards()
     }
-    return dashboards | {
+    return made | {
         "dashboards/rules.yaml": _yaml(rules.document()),
         "dashboards/alerts.yaml": _yaml(alerts.document(docs)),
         "docs/reference/alerts.md": runbooks.page(),
     }
+
+
+def dashboards() -> Sequence[Dashboard]:
+    """Return all dashboards: one per need."""
+    return (pipeline(), stage(), balance(), evaluation(), *own_metrics())
 
 
 def alerts_template(docs: str = DOCS) -> str:

@@ -9,6 +9,13 @@ SELECTED = f'{WHERE}, pipeline=~"$pipeline", instance=~"$instance"'
 COMPARED = f'{WHERE}, pipeline=~"$compared", instance=~"$instance"'
 """Matchers of the pipelines that are compared."""
 
+OF_PROCESSES = f'{WHERE}, instance=~"$instance"'
+"""Matchers of the metrics of the operating system process, which have no label `pipeline`."""
+PROCESS = "cluster, namespace, job, instance"
+"""Labels of a process."""
+CPU = f"process_cpu_seconds_total{{{OF_PROCESSES}}}"
+MEMORY = f"process_resident_memory_bytes{{{OF_PROCESSES}}}"
+
 
 def select(name: str, matchers: str = SELECTED, **labels: str) -> str:
     """Select the series of a metric. A label equals its value, or matches it if the value begins with `~`."""
@@ -41,6 +48,21 @@ def minimum(expression: str, *by: str) -> str:
 def quantile(share: float, buckets: str, *by: str) -> str:
     """Estimate a quantile of a histogram from the selector of its buckets."""
     return f"histogram_quantile({share}, {total(rate(buckets), *by, 'le')})"
+
+
+def watermark_delay(**stage: str) -> str:
+    """Return the watermark delay of each partition: the stage's largest event time minus the partition's watermark."""
+    of_stage = ("cluster", "namespace", "pipeline", "stage")
+    # The largest event time of a partition that lags is old itself, so that of the whole stage is used.
+    max_event_time = maximum(select("skewless_max_event_timestamp_seconds", **stage), *of_stage)
+    watermark = select("skewless_watermark_timestamp_seconds", **stage)
+    return f"{max_event_time} - on ({', '.join(of_stage)}) group_right () {watermark}"
+
+
+def with_stage_label(value: str, stage: str = "") -> str:
+    """Add the label `stage` to a metric of the operating system process, such as CPU time, for each stage it runs."""
+    info = select("skewless_build_info", stage=stage) if stage else select("skewless_build_info")
+    return f"{value} * on ({PROCESS}) group_right () {info}"
 
 
 def _by(labels: tuple[str, ...]) -> str:

@@ -61,7 +61,8 @@ A partition has lag and is assigned to a process, but its committed offset has n
 The stage receives tuples, but its lowest watermark does not advance, or it has none yet. With `aggregator.emit: final`
 no results are written either.
 
-- *Watermark delay* of the first stage shows the partition with the lowest watermark, which holds back all others.
+- In *Stage*, *Watermark delay* of the first stage shows the partition with the lowest watermark, which holds back all
+  others.
 - If that partition is silent and idle partitions are not excluded, set `event_time.idle_timeout_s`. A source partition
   that never had a record also holds back all windows. It has no watermark, so *Watermark delay* does not show it, and
   all partitions downstream of the router are unknown in *Partitions by state*.
@@ -139,15 +140,16 @@ Everything in a partition of one topic is read, and records of the other topic w
 partner. So the join decides nothing further for this partition number. `/readyz` of its processes names the
 partitions.
 
-- Does the producer of this topic still run, and does it write to all partitions? *Lag by partition* is 0 for one
-  that receives nothing.
+- Does the producer of this topic still run, and does it write to all partitions? *Lag by partition* in *Stage* is
+  0 for one that receives nothing.
 - If a partition may be silent for long, set `join.idle_timeout_s`. Older records that it receives later are then late.
 - In a pipeline whose topics end, the alert is expected. Run the pipeline with `--drain`: the ends are the end of time.
 """,
     "SkewlessJoinBufferFull": """
 A process of the join holds `join.buffer_records`. It reads only its slowest partition until some records are decided.
 
-- If one topic is behind, its lag shrinks and the alert resolves itself: see *Lag by partition* and *Watermark delay*.
+- If one topic is behind, its lag shrinks and the alert resolves itself: see *Lag by partition* and *Watermark delay* in
+  *Stage*.
 - Start more processes of the join, up to one per partition number: each holds the records of fewer partitions.
 - If `/readyz` says that the records of one window do not fit, no process can continue. Raise `join.buffer_records` and
   the memory of the process, or choose shorter spans in a new pipeline.
@@ -156,7 +158,7 @@ A process of the join holds `join.buffer_records`. It reads only its slowest par
 The share of left records with a partner is below 80 % of that of an hour ago, with at least 100 left records in five
 minutes.
 
-- Does the right topic contain fewer records? Compare *In and out* with the topics.
+- Does the right topic contain fewer records? Compare *In and out* in *Stage* with the topics.
 - If `skewless_join_late_total` grows, the topics are less in order than the settings tolerate. Late records take no
   part: increase `join.sync_delay_s` (right topic) or `join.window_s` (left topic) in a new pipeline.
 - If `skewless_join_unmatched_total` grows on both sides, right records follow later than `join.apart_s`, or the ids or
@@ -175,7 +177,7 @@ They are in the topic `late`.
 The results are complete up to a time that is more than ten minutes ago, although the splitters read records with newer
 event times. In replays of old data the alert does not fire.
 
-- In *Pipeline* look for the first stage with a large *Watermark delay*, and for stages with lag.
+- In *Pipeline* look for the first stage with a large *Watermark delay by stage*, and for stages with lag.
 - A partition of the source that has no new records holds back all windows: see *SkewlessWatermarkStuck*.
 - If `event_time.allowed_lateness_s` plus the length of a window is more than the threshold, raise the threshold.
 """,
@@ -183,10 +185,10 @@ event times. In replays of old data the alert does not fire.
 For one of a hundred commits of the aggregator it took more than 30 s from the splitter to the merge of the newest
 tuple. The wait in the source topic is not included.
 
-- In *Pipeline* see *Lag in time* of each stage after the splitter. The stage that is busy all the time (*Time by
-  state*) is the bottleneck: see *SkewlessLagGrowing*.
-- If all stages are back-pressured, the brokers are slow: see *Time of a commit*, and *Throttling and queued records*
-  for a quota.
+- In *Pipeline* see *Lag in time by stage* after the splitter. The stage that is busy all the time (*Busy time by
+  stage*) is the bottleneck: see *SkewlessLagGrowing*.
+- If all stages are back-pressured, the brokers are slow: see in *Stage* *Time of a commit*, and *Throttling and queued
+  records* for a quota.
 - The clocks of splitters and aggregators may differ.
 """,
     "SkewlessMemoryNearLimit": """

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
 
+from dashboards.generate.files import dashboards
 from skewless import topology
 from skewless.config import acls
 from skewless.config.loader import PREFIX
@@ -41,6 +42,7 @@ def document() -> dict[str, Any]:
         "stages": [_stage(stage) for stage in topology.STAGES],
         "topics": list(_topics(_example())),
         "acls": _acls(),
+        "dashboards": {each.uid: list(each.stages) for each in dashboards()},
     }
 
 

@@ -117,7 +117,7 @@ class Watched:
 
     def history(self, expr: str) -> int:
         """Count the series that an expression has had since the start of the test."""
-        chosen = dict.fromkeys(("job", "instance", "compared"), ".+") | {"pipeline": self.pipeline.name}
+        chosen = dict.fromkeys(("job", "instance", "compared", "stage"), ".+") | {"pipeline": self.pipeline.name}
         chosen |= dict.fromkeys(("cluster", "namespace"), ".*")
         now = time.time()
         chosen |= {"__rate_interval": RATE_INTERVAL, "__range": f"{int(now - self.began)}s"}

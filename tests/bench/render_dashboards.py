@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bench.drawing.panel_rendering import Span
 from bench.drawing.render import draw
 from helpers.docs_blocks import ROOT
-from helpers.kafka import BASE, Feed, Source, zipf_records
+from helpers.kafka import BASE, Feed, Sent, Source, zipf_records
 from helpers.prometheus_api import Api
 from helpers.waiting import until
 from skewless.config import loader, topic_plan
@@ -27,6 +28,7 @@ from skewless.lab.local.supervisor import Supervisor
 GROUPINGS = ("key", "partial-key", "even")
 PICTURES = {
     "dashboard-pipeline": ("skewless-pipeline", "even"),
+    "dashboard-stage": ("skewless-stage", "even"),
     "dashboard-balance-key": ("skewless-balance", "key"),
     "dashboard-balance-even": ("skewless-balance", "even"),
     "dashboard-evaluation": ("skewless-evaluation", "even"),
@@ -53,15 +55,19 @@ def main() -> None:
                 shown = (began if compared else start, end)
                 file = given.out / f"{picture}.png"
                 found = json.loads((ROOT / "dashboards" / f"{uid}.json").read_text())
-                rows = 1 if uid == "skewless-pipeline" else None
-                draw(found, api, Span(*shown, chosen(grouping, shown[1] - shown[0])), file, rows)
+                draw(found, api, Span(*shown, chosen(grouping, shown[1] - shown[0])), file)
                 print(json.dumps({"picture": str(file), "bytes": file.stat().st_size}))
 
 
 def chosen(grouping: str, seconds: float) -> dict[str, str]:
     """Return the variables of a dashboard as a user would select them."""
     everything = dict.fromkeys(("job", "instance", "compared"), ".+") | dict.fromkeys(("cluster", "namespace"), ".*")
-    return everything | {"pipeline": grouping, "__rate_interval": "10s", "__range": f"{int(seconds)}s"}
+    return everything | {
+        "pipeline": grouping,
+        "stage": "worker",
+        "__rate_interval": "10s",
+        "__range": f"{int(seconds)}s",
+    }
 
 
 def runs(
@@ -75,7 +81,7 @@ def runs(
         file = folder / f"{grouping}.yaml"
         file.write_text(loader.dump(settings))
         supervisor = Supervisor(file, settings, drain=False, logs=folder / grouping)
-        sent = zipf_records(int(records), 2, seed=3, keys=5_000, z=1.2)
+        sent = live(zipf_records(int(records), 2, seed=3, keys=5_000, z=1.2))
         try:
             supervisor.start()
             prometheus.watch({f"{grouping}-{name}": each.metrics_port for name, each in supervisor.processes.items()})
@@ -89,6 +95,12 @@ def runs(
             supervisor.stop()
 
 
+def live(records: Iterable[Sent]) -> Iterator[Sent]:
+    """Yield records with the time at which they are read as their event time, as live data have it."""
+    for partition, value in records:
+        yield partition, re.sub(rb'"time":\d+', b'"time":%d' % (time.time_ns() // 1_000_000), value or b"")
+
+
 def pipeline(bootstrap: str, grouping: str, topic: str) -> PipelineSettings:
     """Return the settings of the pipeline of a grouping."""
     own = {
@@ -97,7 +109,7 @@ def pipeline(bootstrap: str, grouping: str, topic: str) -> PipelineSettings:
         "kafka": {"bootstrap_servers": bootstrap},
         "router": {"grouping": grouping.replace("-", "_"), "workers": WORKERS},
         "observer": {"tick_s": 15},
-        "event_time": {"allowed_lateness_s": 60, "idle_timeout_s": None},
+        "event_time": {"allowed_lateness_s": 5, "idle_timeout_s": None},
     }
     return PipelineSettings.model_validate(BASE | own)
 

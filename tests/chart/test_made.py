@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -13,13 +14,14 @@ import yaml
 
 from dashboards.generate import dashboard
 from dashboards.generate.files import files as dashboards
-from dashboards.generate.pipeline import pipeline
+from dashboards.generate.own_metrics import own_metrics
 from helm.generate import files, stages
 from helpers.docs_blocks import ROOT, blocks
 from helpers.source_files import assert_none
 from skewless import __version__, topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.settings import KafkaSettings
+from skewless.monitoring.metrics import METRICS
 from skewless.service import STOP_S
 
 CHART = ROOT / "helm" / "skewless"
@@ -53,16 +55,19 @@ def test_chart_dashboards_and_rules_equal_their_sources() -> None:
 
 
 def test_chart_dashboard_with_three_more_stages_is_below_the_limit_of_a_configmap() -> None:
-    largest = max(topology.STAGES, key=lambda stage: len(dashboard_of(stage)))
-    content = dashboard_of(*topology.STAGES, largest, largest, largest)
-    assert len(content) > len((CHART / "files" / "dashboards" / "skewless-pipeline.json").read_text())
-    assert len(content) < SHARE * CONFIG_MAP_BYTES
+    largest = max(topology.STAGES, key=lambda stage: sum(stage.name in metric.stages for metric in METRICS))
+    more = [replace(largest, name=f"{largest.name}-{number}") for number in range(3)]
+    metrics = [replace(each, stages=(*each.stages, *(stage.name for stage in more))) for each in METRICS]
+    for made in own_metrics((*topology.STAGES, *more), metrics):
+        content = files.minified(json.loads(json.dumps(dashboard.document(made))))
+        assert len(content) >= len((CHART / "files" / "dashboards" / f"{made.uid}.json").read_text())
+        assert len(content) < SHARE * CONFIG_MAP_BYTES
 
 
-def dashboard_of(*shown: topology.Stage) -> str:
-    """Return the chart's file of the pipeline dashboard with these stages."""
-    with_source = shown if any("source" in stage.inputs for stage in shown) else (*shown, topology.stage("splitter"))
-    return files.minified(json.loads(json.dumps(dashboard.document(pipeline(with_source)))))
+def test_chart_topology_names_the_stages_of_each_dashboard() -> None:
+    shown = yaml.safe_load((CHART / "files" / "topology.yaml").read_text())["dashboards"]
+    assert shown.keys() == {path.stem for path in (CHART / "files" / "dashboards").glob("*.json")}
+    assert {stage for stages in shown.values() for stage in stages} == {stage.name for stage in topology.STAGES}
 
 
 def test_chart_versions_equal_the_package_version() -> None:

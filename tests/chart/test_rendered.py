@@ -439,7 +439,7 @@ def test_rendered_configmaps_are_below_the_limit_with_room_for_more_stages(rende
         for each in kind(objects, "ConfigMap")
     }
     assert {each for each, size in sizes.items() if size >= 0.6 * 1024 * 1024} == set()
-    assert max(sizes.values()) > 100_000, "the dashboards are missing"
+    assert max(sizes.values()) > 30_000, "the dashboards are missing"
 
 
 def test_prometheus_rule_expressions_equal_the_tested_ones(rendered: dict[str, Objects]) -> None:

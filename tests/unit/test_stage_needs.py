@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dashboards.generate.dashboard import document as dashboard
-from dashboards.generate.dashboard import panels
-from dashboards.generate.pipeline import pipeline
+from dashboards.generate.own_metrics import own_metrics
 from helm.generate import stages as chart
 from helpers import extra_stages
 from helpers.source_files import assert_none
@@ -162,14 +160,12 @@ def test_metrics_of_a_stage_that_is_not_always_needed_are_listed_with_it() -> No
     assert found.stages == ("reviewer", "archiver")
 
 
-def test_dashboard_row_of_a_stage_that_is_not_always_needed_is_folded_and_names_the_condition() -> None:
-    found = dashboard(pipeline(topology.STAGES))
-    titles = {panel["title"]: panel["collapsed"] for panel in found["panels"] if panel["type"] == "row"}
-    assert titles["archiver: stores results (where `archive.mode` is `all` or `results`)"]
-    assert titles["observer: measures how even the load is"]
-    assert not titles[next(iter(titles))]
-    lags = [panel for panel in panels(found) if panel["title"] == "Lag by partition"]
-    assert len(lags) == len(topology.STAGES)
+def test_dashboard_of_a_stage_that_is_not_always_needed_is_its_own_and_names_the_condition() -> None:
+    made = {each.uid: each for each in own_metrics(topology.STAGES)}
+    assert made["skewless-archive"].stages == ["reviewer", "archiver"]
+    rows = [row.title for row in made["skewless-archive"].rows]
+    assert rows[1] == "archiver: stores results (where `archive.mode` is `all` or `results`)"
+    assert {"reviewer", "archiver"}.isdisjoint(made["skewless-aggregation"].stages)
 
 
 @pytest.mark.parametrize(("archive", "added"), CASES)

@@ -23,12 +23,9 @@ WIDTH, UNIT_PX, GAP_PX = 1500, 34, 6
 _ENVIRONMENT = template_environment(Path(__file__).parent)
 
 
-def draw(dashboard: Mapping[str, Any], api: Api, span: Span, picture: Path, max_rows: int | None = None) -> None:
-    """Write a picture of a dashboard as PNG, with at most `max_rows` of its rows. Folded rows stay folded."""
+def draw(dashboard: Mapping[str, Any], api: Api, span: Span, picture: Path) -> None:
+    """Write a picture of a dashboard as PNG. Folded rows stay folded."""
     panels = dashboard["panels"]
-    row_indices = [index for index, panel in enumerate(panels) if panel["type"] == "row"]
-    if max_rows is not None and max_rows < len(row_indices):
-        panels = panels[: row_indices[max_rows]]
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) * UNIT_PX + 30
     span = span._replace(events=events(dashboard, api, span))
     script = Path(go.__file__).parents[1] / "package_data" / "plotly.min.js"

@@ -12,18 +12,20 @@ from typing import Any
 import yaml
 
 from dashboards.generate.dashboard import document, panels
-from dashboards.generate.files import files
+from dashboards.generate.files import dashboards, files
+from dashboards.generate.own_metrics import own_metrics
 from dashboards.generate.pipeline import pipeline
 from helpers.docs_blocks import ROOT
 from helpers.prometheus_api import PanelQuery, expressions, substitute_variables
 from helpers.source_files import assert_none
 from skewless.metric_definition import CONSTANT_LABELS
 from skewless.monitoring.metrics import METRICS, Metric
-from skewless.topology import STAGES, Stage
+from skewless.topology import STAGES, Condition, Stage
 from unit.dashboards.test_alerts import promtool
 
 MADE = files()
 DASHBOARDS = {name: json.loads(text) for name, text in MADE.items() if name.endswith(".json")}
+UIDS = {found["uid"]: found for found in DASHBOARDS.values()}
 PANELS = {
     f"{found['uid']}-{panel['id']}": panel
     for found in DASHBOARDS.values()
@@ -34,7 +36,10 @@ TARGETS = [requested for found in DASHBOARDS.values() for requested in expressio
 SELECTOR = re.compile(r"\b(?P<name>(?:skewless|process)_\w+)(?P<matchers>\{[^}]*\})?(?P<window>\[[^\]]*\])?")
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 BY_NAME = {metric.name: metric for metric in METRICS}
-CHOSEN = dict.fromkeys(("job", "pipeline", "instance", "compared"), ".+") | {"__rate_interval": "1m", "__range": "1h"}
+CHOSEN = dict.fromkeys(("job", "pipeline", "instance", "compared", "stage"), ".+") | {
+    "__rate_interval": "1m",
+    "__range": "1h",
+}
 CHOSEN |= dict.fromkeys(("cluster", "namespace"), ".*")
 HERE = 'job="j", instance="i", pipeline="p", stage="splitter"'
 TARGET = {"cluster", "namespace", "job", "instance"}
@@ -60,26 +65,51 @@ EVERYWHERE = [stage for stage in STAGES if stage.option is None]
 
 
 def rows_of(found: dict[str, Any]) -> dict[str, list[str]]:
-    """Titles of the panels of every stage's row, all of which are folded."""
-    folded = {panel["title"]: panel["panels"] for panel in found["panels"] if panel.get("collapsed")}
-    return {
-        title.partition(":")[0]: [panel["title"] for panel in shown]
-        for title, shown in folded.items()
-        if "own metrics" not in title
+    """Titles of the panels of each row."""
+    rows: dict[str, list[str]] = {}
+    shown: list[str] = []
+    for panel in found["panels"]:
+        if panel["type"] == "row":
+            rows[panel["title"]] = shown = []
+        else:
+            shown.append(panel["title"])
+    return rows
+
+
+def test_dashboards_are_small_and_those_of_every_pipeline_need_no_stage() -> None:
+    assert {each.uid for each in dashboards() if not each.stages} == {"skewless-pipeline", "skewless-stage"}
+    sizes = {uid: len(panels(found)) for uid, found in UIDS.items()}
+    assert {uid: size for uid, size in sizes.items() if size > 60} == {}
+
+
+def test_dashboards_of_own_metrics_have_a_row_per_stage_with_its_metrics_alone() -> None:
+    made = {each.uid: each for each in own_metrics()}
+    assert {uid: list(each.stages) for uid, each in made.items()} == {
+        "skewless-aggregation": [stage.name for stage in EVERYWHERE],
+        "skewless-join": ["left", "right", "join"],
+        "skewless-sink": ["sink", "flusher"],
     }
+    for each in made.values():
+        rows = rows_of(document(each))
+        assert [title.partition(":")[0] for title in rows] == each.stages
+        assert [len(titles) for titles in rows.values()] == [
+            sum(name in metric.stages for metric in METRICS) for name in each.stages
+        ]
 
 
-def test_pipeline_dashboard_has_a_folded_row_per_stage_in_data_order_with_the_same_panels() -> None:
-    stages = rows_of(document(pipeline()))
-    assert list(stages) == [stage.name for stage in STAGES]
-    same = {tuple(stages[stage.name]) for stage in EVERYWHERE}
-    assert len(same) == 1
+def test_stage_dashboard_selects_one_stage_of_the_chosen_pipeline() -> None:
+    found = UIDS["skewless-stage"]
+    assert {panel for titles in rows_of(found).values() for panel in titles} >= {"In and out", "CPU by process"}
+    assert all('stage=~"$stage"' in requested.expr for requested in expressions(found))
+    (chosen,) = [each for each in found["templating"]["list"] if each["name"] == "stage"]
+    assert not chosen.get("multi")
+    assert chosen["query"]["query"].endswith('pipeline=~"$pipeline"}, stage)')
 
 
-def test_pipeline_dashboard_overview_is_the_only_open_row() -> None:
+def test_pipeline_dashboard_is_an_overview_that_begins_with_the_age_of_the_results() -> None:
     found = document(pipeline())
     open_rows = [panel["title"] for panel in found["panels"] if panel["type"] == "row" and not panel["collapsed"]]
-    assert open_rows == ["Pipeline"]
+    assert open_rows == list(rows_of(found)) == ["Pipeline"]
     shown = [panel["title"] for panel in found["panels"] if panel["type"] == "stat"][:5]
     assert shown == [
         "Age of the results",
@@ -98,7 +128,13 @@ def test_load_heatmaps_are_relative_to_the_average_with_a_neutral_middle() -> No
         assert (color["scheme"], color["reverse"], color["min"], color["max"]) == ("RdBu", True, 0, 2)
 
 
-def test_pipeline_dashboard_stage_added_to_the_topology_gets_its_row() -> None:
+def test_pipeline_dashboard_results_of_days_ago_are_not_green() -> None:
+    (age,) = [panel for panel in panels(UIDS["skewless-pipeline"]) if panel["title"] == "Age of the results"]
+    steps = age["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    assert [(step["value"], step["color"]) for step in steps] == [(None, "green"), (600, "yellow"), (3600, "red")]
+
+
+def test_dashboard_of_a_stage_added_to_the_topology_has_its_metrics_and_the_name_of_its_condition() -> None:
     exporter = Stage(
         name="exporter",
         description="writes results into tables",
@@ -108,20 +144,16 @@ def test_pipeline_dashboard_stage_added_to_the_topology_gets_its_row() -> None:
         metrics="exporter",
         event_time=None,
         section="exporter",
+        needs=Condition("export.mode", ("all",)),
     )
     partials = BY_NAME["skewless_worker_partials_total"]
     rows_written = replace(partials, name="skewless_exporter_rows_total", stages=("exporter",))
-    found = document(pipeline((*STAGES, exporter), (*METRICS, rows_written)))
-    titles = [panel["title"] for panel in found["panels"] if panel["type"] == "row"]
-    assert titles[-2:] == ["exporter: writes results into tables", "exporter: its own metrics"]
-    stages = rows_of(found)
-    assert list(stages)[-1] == "exporter"
-    # It reads a public topic, which has no watermarks, and writes to none.
-    assert stages["exporter"] == [title for title in stages["splitter"] if title != "Watermark delay"]
-    requested = [requested.expr for requested in expressions(found)]
-    assert not any("skewless_produced_" in expr for expr in requested if 'stage="exporter"' in expr)
-    assert sum('stage="exporter"' in expr for expr in requested) > 10
-    assert any("skewless_exporter_rows_total" in expr for expr in requested)
+    made = {each.uid: each for each in own_metrics((*STAGES, exporter), (*METRICS, rows_written))}
+    found = document(made["skewless-export"])
+    assert rows_of(found) == {"exporter: writes results into tables (where `export.mode` is `all`)": ["Rows"]}
+    (requested,) = expressions(found)
+    assert "skewless_exporter_rows_total{" in requested.expr
+    assert 'stage="exporter"' in requested.expr
 
 
 def test_dashboards_and_alerts_use_every_metric() -> None:
@@ -164,6 +196,7 @@ CHAIN = {
     "job": 'cluster=~"$cluster", namespace=~"$namespace"',
     "pipeline": 'job=~"$job"',
     "instance": 'pipeline=~"$pipeline"',
+    "stage": 'pipeline=~"$pipeline"',
 }
 """What a variable depends on."""
 
@@ -276,7 +309,7 @@ def test_watermark_delay_panel_of_a_delayed_partition_shows_its_delay(tmp_path: 
     }
     requested = {
         panel["title"]: substitute_variables(panel["targets"][0]["expr"], CHOSEN)
-        for panel in reversed(panels(document(pipeline(EVERYWHERE))))  # the last one is the splitter
+        for panel in (*panels(document(pipeline(EVERYWHERE))), *panels(UIDS["skewless-stage"]))
         if panel["title"] in expected
     }
     cases = [{"expr": requested[title], "eval_time": "0m", "exp_samples": found} for title, found in expected.items()]

@@ -134,7 +134,7 @@ def test_compose_grafana_has_its_data_source_and_all_dashboards() -> None:
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "skewless.yaml").read_text())["providers"]
     found = sorted(seen("grafana", provider["options"]["path"]).glob("*.json"))
     assert [json.loads(path.read_text())["uid"] for path in found] == [path.stem for path in found]
-    assert len(found) == 3
+    assert len(found) == 7
     assert seen("grafana", SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]) in found
 
 
