@@ -237,14 +237,14 @@ ALERTS = (
     ),
     Alert(
         "SkewlessMemoryNearLimit",
-        f"max by ({STAGE}, instance) (\n"
+        # Not by stage: a process with all stages has one memory limit.
+        f"max by ({PIPELINE}, instance) (\n"
         "  process_resident_memory_bytes\n"
         f"  / on ({PROCESS}) group_right () skewless_memory_limit_bytes\n"
         f") > {THRESHOLD}",
         "5m",
         "warning",
-        "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is near its"
-        " memory limit",
+        "Process {{ $labels.instance }} of pipeline {{ $labels.pipeline }} is near its memory limit",
         "It uses {{ $value | humanizePercentage }} of the limit. Above the limit the kernel kills it.",
         0.9,
     ),
