@@ -48,7 +48,8 @@ RECORDS = [
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Results]:
-    monkeypatch.setattr(topic, "_all_results", lambda _settings, _warn: iter(RECORDS))
+    changes = [(f"{result['window_start']}/{result['key']}".encode(), result) for result in RECORDS]
+    monkeypatch.setattr(topic, "_all_changes", lambda _settings, _warn: iter(changes))
     monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: START_MS + 2 * MINUTE_MS)
     monkeypatch.setattr(topic, "require_topic", lambda _settings, _topic: None)
     return PIPELINE.results

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Message
 
+from helpers.messages import message
 from skewless.cli.main import main
 from skewless.operations.results import topic
 
@@ -21,18 +24,28 @@ def record(window: int, key: str, count: int, revision: int = 0) -> dict[str, An
     return {"key": key, **times, "count": count, "sum": -count, "revision": revision}
 
 
-RECORDS = [
-    record(0, "a", 5),
-    record(1, "a", 1),
-    record(1, "b", 2),
-    record(1, "a", 3, 1),
-    record(2, "c\x1b", 1),
+def stored(window: int, key: str, *values: int) -> Message:
+    """Return a record of topic `aggregates`: the result with these values, or a tombstone."""
+    value = json.dumps(record(window, key, *values)).encode() if values else None
+    return message(0, value, key=f"{window * MINUTE}/{key}".encode())
+
+
+MESSAGES = [
+    stored(0, "a", 5),
+    stored(0, "deleted", 4),
+    stored(1, "a", 1),
+    stored(1, "deleted", 7, 2),
+    stored(1, "b", 2),
+    stored(1, "deleted"),
+    stored(1, "a", 3, 1),
+    stored(2, "c\x1b", 1),
 ]
 
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(topic, "_all_results", lambda _settings, _warn: iter(RECORDS))
+    monkeypatch.setattr(topic, "OffsetReader", lambda _kafka: SimpleNamespace(ranges=lambda _topic: {}))
+    monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, _ranges: [(0, MESSAGES)])
     monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: 2 * MINUTE)
     monkeypatch.setattr(topic, "require_topic", lambda _settings, _topic: None)
     path = tmp_path / "pipeline.yaml"
@@ -54,7 +67,7 @@ def shown(file: Path, *options: str) -> list[tuple[int, str, int]]:
     [
         ((), [(1, "a", 3), (1, "b", 2)]),
         (("--window", "open"), [(2, "c\x1b", 1)]),
-        (("--window", "1970-01-01T00:00:30"), [(0, "a", 5)]),
+        (("--window", "1970-01-01T00:00:30"), [(0, "a", 5), (0, "deleted", 4)]),
         (("--window", "all", "--key", "a"), [(0, "a", 5), (1, "a", 3)]),
         (("--window", "all", "--top", "1"), [(0, "a", 5), (1, "a", 3), (2, "c\x1b", 1)]),
         (("--top", "1", "--by", "sum"), [(1, "b", 2)]),

@@ -28,6 +28,8 @@ MAX_PLACES = 3
 
 Warn = Callable[[str], None]
 """Receives a warning of records that are not results."""
+Change = tuple[bytes | None, ResultRecord | None]
+"""A record of the topic: its key, which names window and key of the result, and the result; None for a tombstone."""
 
 
 def read(settings: PipelineSettings, select: Selection, key: str | None, warn: Warn) -> list[ResultRecord]:
@@ -36,7 +38,7 @@ def read(settings: PipelineSettings, select: Selection, key: str | None, warn: W
     Raises CheckFailedError if there is no window to select.
     """
     require_topic(settings, "aggregates")
-    found = _newest_revisions(_all_results(settings, warn), key)
+    found = _newest_revisions(_all_changes(settings, warn), key)
     if not found:
         raise CheckFailedError(no_results(f"topic {settings.topic('aggregates')}", key))
     windows = select(sorted({_window_of(result) for result in found}), lambda: closed_everywhere(settings))
@@ -49,8 +51,8 @@ def later(settings: PipelineSettings, key: str | None, warn: Warn) -> Iterator[l
     offsets, topic, to_json = OffsetReader(settings.kafka), settings.topic("aggregates"), result_reader(settings)
     with TopicReader(settings.kafka, topic, offsets.end(topic)) as reader:
         while True:
-            results = _results_in(topic, to_json, reader.poll(FOLLOW_S), warn)
-            yield [result for result in results if key is None or result["key"] == key]
+            changes = _changes_in(topic, to_json, reader.poll(FOLLOW_S), warn)
+            yield [result for _, result in changes if result is not None and key in {None, result["key"]}]
             offsets.end(topic)  # an error if no broker answers
 
 
@@ -74,32 +76,31 @@ def _window_of(result: ResultRecord) -> Window:
     return result["window_start"], result["window_end"]
 
 
-def _newest_revisions(results: Iterable[ResultRecord], key: str | None) -> list[ResultRecord]:
-    newest: dict[tuple[int, str], ResultRecord] = {}
-    for result in results:
-        if key is None or result["key"] == key:
-            place = result["window_start"], result["key"]
-            if place not in newest or newest[place]["revision"] <= result["revision"]:
-                newest[place] = result
+def _newest_revisions(changes: Iterable[Change], key: str | None) -> list[ResultRecord]:
+    newest: dict[bytes | None, ResultRecord] = {}
+    for row, result in changes:
+        if result is None:
+            newest.pop(row, None)
+        elif key in {None, result["key"]} and (row not in newest or newest[row]["revision"] <= result["revision"]):
+            newest[row] = result
     return list(newest.values())
 
 
-def _all_results(settings: PipelineSettings, warn: Warn) -> Iterator[ResultRecord]:
+def _all_changes(settings: PipelineSettings, warn: Warn) -> Iterator[Change]:
     topic = settings.topic("aggregates")
     ranges = OffsetReader(settings.kafka).ranges(topic)
-    return _results_in(topic, result_reader(settings), read_ranges(settings.kafka, topic, ranges), warn)
+    return _changes_in(topic, result_reader(settings), read_ranges(settings.kafka, topic, ranges), warn)
 
 
-def _results_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords], warn: Warn) -> Iterator[ResultRecord]:
-    """Yield the results in records of the topic, and warn of records that are none."""
+def _changes_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords], warn: Warn) -> Iterator[Change]:
+    """Yield the results and tombstones in records of the topic, and warn of other records."""
     others: list[str] = []
     for partition, messages in batches:
         for message in messages:
             value = message.value()
-            if value is None:
-                continue
-            if (result := _result(to_json, value)) is not None:
-                yield result
+            result = None if value is None else _result(to_json, value)
+            if value is None or result is not None:
+                yield message.key(), result
             else:
                 others.append(f"partition {partition} offset {message.offset()}")
     if others:
