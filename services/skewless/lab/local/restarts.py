@@ -13,7 +13,7 @@ MAX_CONSECUTIVE_FAILURES = 8
 CONFIGURATION = 2
 """Exit code of wrong use or settings."""
 UNREACHABLE = 3
-"""Exit code of a broker or store that did not answer."""
+"""Exit code of a broker or store that did not answer, or that refused an operation."""
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,20 @@ class RestartPolicy:
     With `drain`, exit code 0 is final. So is the last of MAX_CONSECUTIVE_FAILURES failures, because the caller waits
     for the end of the run. Kills are not failures. Exit code 2 is final, because a restart would repeat the error. Exit
     code 3 is final too (a wrong address), unless the process has once run for 60 s: then a broker is down and will
-    return. Every other exit code is a crash, including 70 (an uncaught exception).
+    return. A process waits `connect_timeout_s` for a broker. So if it ends earlier, a broker or store has refused an
+    operation, and the last of MAX_CONSECUTIVE_FAILURES such ends is final. Every other exit code is a crash, including
+    70 (an uncaught exception).
     """
 
-    def __init__(self, *, drain: bool) -> None:
+    def __init__(self, *, drain: bool, connect_timeout_s: float) -> None:
         self._drain = drain
+        self._connect_timeout_s = connect_timeout_s
         self._started = 0.0
         self._delay_s = FIRST_DELAY_S
         self._was_stable = False
         """True if the process has once run for STABLE_S."""
         self._consecutive_failures = 0
+        self._consecutive_refusals = 0
 
     def started(self, now: float) -> None:
         """Record the start of the process at `now` (seconds)."""
@@ -47,16 +51,20 @@ class RestartPolicy:
 
     def ended(self, code: int, now: float) -> RestartDecision:
         """Decide what to do after this exit code (negative: killed by that signal)."""
-        if now - self._started >= STABLE_S:
+        ran_s = now - self._started
+        if ran_s >= STABLE_S:
             self._was_stable = True
             self._delay_s = FIRST_DELAY_S
             self._consecutive_failures = 0
         self._consecutive_failures += code > 0
+        is_refused = code == UNREACHABLE and ran_s < self._connect_timeout_s
+        self._consecutive_refusals = self._consecutive_refusals + 1 if is_refused else 0
         if code == 0 and self._drain:
             return RestartDecision("finished")
         if code == CONFIGURATION or (code == UNREACHABLE and not self._was_stable):
             return RestartDecision("give_up")
-        if self._drain and self._consecutive_failures >= MAX_CONSECUTIVE_FAILURES:
+        failures = max(self._consecutive_failures if self._drain else 0, self._consecutive_refusals)
+        if failures >= MAX_CONSECUTIVE_FAILURES:
             return RestartDecision("give_up")
         delay_s = self._delay_s
         self._delay_s = min(2 * delay_s, MAX_DELAY_S)

@@ -122,7 +122,7 @@ class Supervisor:
                 command=command(stage, instance),
                 log=logs / f"{stage}-{instance}.log",
                 metrics_port=port,
-                restarts=RestartPolicy(drain=drain),
+                restarts=RestartPolicy(drain=drain, connect_timeout_s=settings.kafka.connect_timeout_s),
             )
             for (stage, instance), port in zip(instances, find_free_ports(len(instances), ""), strict=True)
         }
