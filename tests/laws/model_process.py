@@ -212,7 +212,6 @@ class Process:
             inputs=[Input("group", TOPIC, kind="internal", state_schema=SHAPE)],
             options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
             transport=transport,
-            connect_timeout_s=kafka.connect_timeout_s,
             deliver=self._deliver,
             stopped=lambda _failure: None,
             restore=self._restore,

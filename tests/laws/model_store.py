@@ -44,19 +44,15 @@ class StoreOutput:
     def collect_metrics(self) -> tuple[()]:
         return ()
 
-    def open(self, timeout_s: float) -> None:
-        self._link.check()
-        self._store.epochs[self._link.instance] += 1
-        self._epoch = self._store.epochs[self._link.instance]
-        self.ready = True
-
     def attach(self, consumer: Consumer) -> None:
         """Do nothing, because the store contains the offsets."""
 
-    def reopen(self) -> None:
+    def connect(self) -> None:
         if not self.ready:
-            self.open(0.0)
-            self.replaced += 1
+            self._link.check()
+            self._store.epochs[self._link.instance] += 1
+            self._epoch = self._store.epochs[self._link.instance]
+            self.ready = True
 
     def send(self, outputs: Iterable[OutputRecord]) -> None:
         for output in outputs:

@@ -167,7 +167,6 @@ class App(faust.App):
                 end_of_partition=runtime.end_of_partition,
             ),
             transport=runtime.transport,
-            connect_timeout_s=runtime.kafka.connect_timeout_s,
             deliver=self.receive,
             stopped=self.stopped_thread.set_result,
             restore=runtime.restore,

@@ -72,7 +72,6 @@ class ConsumerThread(threading.Thread):
         find_inputs: FindInputs | None = None,
         options: Mapping[str, object],
         transport: TransportSettings,
-        connect_timeout_s: float,
         deliver: Callable[[MessageBatch], None],
         stopped: Callable[[BaseException | None], None],
         restore: Restore,
@@ -90,7 +89,6 @@ class ConsumerThread(threading.Thread):
         self._output = output
         self._state_schema = inputs[0].state_schema
         self._transport = transport
-        self._connect_timeout_s = connect_timeout_s
         self._deliver_on_loop = deliver
         self._notify_stopped = stopped
         self._stop_event = threading.Event()
@@ -171,7 +169,8 @@ class ConsumerThread(threading.Thread):
         self._on_loop.post(self._notify_stopped, failure)
 
     def _open(self) -> None:
-        self._output.open(self._connect_timeout_s)
+        # The output connects when the group has assigned partitions to this process. Before, a process with the same
+        # number would go on: each of the two would fence the producer of the other one again and again.
         self._executor.send = self._output.send
         self._rebalance.join()
         self._policy.begin(time.monotonic())

@@ -23,7 +23,7 @@ class Output(Protocol):
     The event loop calls `send`; the consumer thread calls all other methods, and not during a `send`. Errors decide
     what the engine does:
 
-    - UnavailableError of `reopen` and `committed_offsets`: the attempt is repeated, and the consumer is polled
+    - UnavailableError of `connect` and `committed_offsets`: the attempt is repeated, and the consumer is polled
       meanwhile. Of another method: the process ends.
     - TransactionAbortedError: `abort` is called, then all partitions restart at their `committed_offsets`.
     - any SkewlessError: the process ends with its message. FencedError says that another process has replaced this one.
@@ -60,19 +60,16 @@ class Output(Protocol):
         """Return the samples of metrics that only this kind of output has. Called like that of a step."""
         ...
 
-    def open(self, timeout_s: float) -> None:
-        """Connect at start. Raises UnreachableError if nothing answers in time.
-
-        From then on, a process that had the same identity cannot commit.
-        """
-        ...
-
     def attach(self, consumer: Consumer) -> None:
         """Use this member of the consumer group from now on; called before the first poll, and after a new join."""
         ...
 
-    def reopen(self) -> None:
-        """Make one attempt to connect again, after `close` or an `abort` with `replace`. Otherwise does nothing."""
+    def connect(self) -> None:
+        """Make one attempt to connect. Does nothing while there is a connection.
+
+        Called when this process has joined the group, and again after `close` or an `abort` with `replace`. From then
+        on, a process that had the same identity cannot commit.
+        """
         ...
 
     def send(self, outputs: Iterable[OutputRecord]) -> None:

@@ -113,7 +113,7 @@ class AssignmentRestorer:
         """
         try:
             self._session.confirm()
-            self._output.reopen()
+            self._output.connect()
             self._check_partition_counts()
             self._note_topic_ids()
             restored = self._read(partitions, serve)

@@ -269,7 +269,7 @@ class StreamJob:
         deadline = time.monotonic() + RETRY_S
         while True:
             try:
-                self._producer.reopen()
+                self._producer.connect()
                 self._check_committed(offsets)
                 self._producer.commit(offsets)
             except (TransactionAbortedError, UnavailableError) as error:

@@ -98,14 +98,11 @@ class SqlOutput:
 
     # Connection
 
-    def open(self, timeout_s: float) -> None:
-        """Do nothing: `reopen` connects, and waits for a database that is down without a time limit."""
-
     def attach(self, consumer: Any) -> None:
         """Report the progress through this consumer."""
         self._progress.attach(consumer)
 
-    def reopen(self) -> None:
+    def connect(self) -> None:
         """Make one attempt to connect, if there is no connection and an attempt is due."""
         if self.ready:
             return

@@ -11,10 +11,12 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from helpers.waiting import until as wait_until
 from integration.engine.harness import Copy, Harness, build, failure_of, running, started, until
 from skewless.engine import group_session
 from skewless.engine.message_batch import MessageBatch
-from skewless.errors import BrokerError, ConfigurationError, SkewlessError, TransactionAbortedError
+from skewless.engine.rebalance import Rebalance
+from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError, TransactionAbortedError
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import Batch
 
@@ -235,6 +237,41 @@ async def test_executor_fenced_by_a_producer_outside_the_group_continues_with_a_
         assert app.executor.statistics.resets > 0
         with pytest.raises(KafkaException, match="fenced"):
             await asyncio.to_thread(stranger.commit_transaction, 20)
+
+
+async def test_executor_second_process_with_the_same_number_replaces_the_first_under_load(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed, over = 0, threading.Event()
+    join = Rebalance.join
+
+    def feed() -> None:
+        nonlocal fed
+        while not over.is_set():
+            harness.fill(40, start=fed)
+            fed += 40
+
+    first, second = harness.wiring(Copy()), harness.wiring(Copy())
+
+    def join_later(rebalance: Rebalance) -> None:
+        """Let the first process commit while the second one starts, as on busy cores."""
+        if rebalance._output is second.output:
+            copied_before = harness.count()
+            wait_until(lambda: harness.count() > copied_before + 80)
+        join(rebalance)
+
+    monkeypatch.setattr(Rebalance, "join", join_later)
+    feeder = asyncio.create_task(asyncio.to_thread(feed))
+    async with started(first) as replaced:
+        await until(lambda: harness.count() > 0)
+        async with running(second):
+            assert isinstance(await failure_of(replaced), FencedError)
+            over.set()
+            await feeder
+            await copied(harness, fed)
+    # A new producer would have fenced the second process.
+    assert first.output.replaced == 0
+    assert first.executor.statistics.resets <= 1
 
 
 def join_and_vanish(harness: Harness) -> None:

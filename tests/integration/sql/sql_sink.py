@@ -109,7 +109,7 @@ class Sink:
 
     def start(self, *partitions: int) -> Sink:
         """Connect, and restore partitions as the engine does."""
-        self.output.reopen()
+        self.output.connect()
         wanted = [TopicPartition(self.topic, partition) for partition in partitions or (0,)]
         committed = self.output.committed_offsets(wanted)
         for partition in wanted:

@@ -148,9 +148,9 @@ class TestServers:
         down = Sink(database)
         down.database.address = down.database.address._replace(port=1)
         with pytest.raises(UnavailableError, match="connecting"):
-            down.output.reopen()
+            down.output.connect()
         with pytest.raises(UnavailableError, match="no connection"):
-            down.output.reopen()
+            down.output.connect()
 
 
 def test_server_fixture_has_all_dialects_of_servers(database_servers: object) -> None:

@@ -71,7 +71,6 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         inputs=[Input("g", TOPIC, kind="user", state_schema=None)],
         options={"group.id": "g"},
         transport=transport,
-        connect_timeout_s=1,
         deliver=lambda _batch: None,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
@@ -162,7 +161,7 @@ class Unanswered(Recorder):
         super().__init__(transport)
         self.created = 0
 
-    def reopen(self) -> None:
+    def connect(self) -> None:
         if not self.ready:
             self.created += 1
             self.ready = True

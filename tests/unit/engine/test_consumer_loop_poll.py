@@ -50,7 +50,6 @@ def consumer_thread(
         inputs=[Input("g", TOPIC, kind="user", state_schema=None)],
         options={"group.id": "g", **options},
         transport=transport,
-        connect_timeout_s=1,
         deliver=deliver,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaException
 
-from skewless.errors import TransactionAbortedError, UnavailableError, UnreachableError
+from skewless.errors import TransactionAbortedError, UnavailableError
 from skewless.kafka.errors import classify_transaction_error
 from skewless.kafka.producer.base import CALL_S, OutputProducer
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
@@ -19,19 +19,11 @@ class AtLeastOnceProducer(OutputProducer):
     def _begin(self) -> None:
         """Do nothing: this producer has no transactions."""
 
-    def open(self, timeout_s: float) -> None:
-        """Create the producer and wait for the broker."""
-        try:
-            self._connect(timeout_s)
-        except UnavailableError as error:
-            address = self._kafka.bootstrap_servers
-            raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
-
-    def _connect(self, timeout_s: float = CALL_S) -> None:
+    def _connect(self) -> None:
         if self._producer is None:
             self._start()
         try:
-            self.producer.list_topics(timeout=timeout_s)
+            self.producer.list_topics(timeout=CALL_S)
         except KafkaException as error:
             raise UnavailableError(f"starting a producer: {error.args[0].str()}") from error
         self.ready = True

@@ -57,6 +57,7 @@ class OutputProducer(ABC):
         """Commits by outcome, for the metrics."""
         self.ready = False
         """Whether the producer can send."""
+        self._connections = 0
         self.replaced = 0
         """Number of times the producer was replaced, for the metrics."""
         self.client = ClientStatistics()
@@ -68,7 +69,7 @@ class OutputProducer(ABC):
 
     @property
     def producer(self) -> Producer:
-        """The librdkafka producer; only between `open` and `close`."""
+        """The librdkafka producer; only between `connect` and `close`."""
         if self._producer is None:
             raise RuntimeError("the producer is not open")
         return self._producer
@@ -189,18 +190,15 @@ class OutputProducer(ABC):
         self._producer = create_client(Producer, self.options())
         self._failed = None
 
-    @abstractmethod
-    def open(self, timeout_s: float) -> None:
-        """Create the producer at start. Raises UnreachableError if no broker answers in time."""
+    def connect(self) -> None:
+        """Make one attempt to create a producer, at the start or after it was discarded.
 
-    def reopen(self) -> None:
-        """Make one attempt to replace a producer that was discarded. Does nothing while the producer is ready.
-
-        Raises UnavailableError if the attempt has to be repeated.
+        Does nothing while the producer is ready. Raises UnavailableError if the attempt has to be repeated.
         """
         if not self.ready:
             self._connect()
-            self.replaced += 1
+            self._connections += 1
+            self.replaced = self._connections - 1
 
     @abstractmethod
     def _connect(self) -> None:
@@ -221,7 +219,7 @@ class OutputProducer(ABC):
     def abort(self, *, replace: bool) -> None:
         """Discard everything that was sent since the last commit; with `replace`, or if that fails, the producer too.
 
-        The caller creates the next producer by `reopen`.
+        The caller creates the next producer by `connect`.
         """
 
     @staticmethod

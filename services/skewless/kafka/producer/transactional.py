@@ -51,24 +51,28 @@ class TransactionalProducer(OutputProducer):
         }
 
     def open(self, timeout_s: float) -> None:
-        """Create the producer. The broker aborts an open transaction of the previous producer with the same id."""
+        """Repeat `connect` until the producer is ready, for a process that is not a member of a group.
+
+        The broker aborts an open transaction of the previous producer with the same id. Raises UnreachableError if the
+        producer is not ready in time.
+        """
         deadline = time.monotonic() + timeout_s
         while not self.ready:
             try:
-                self._connect(min(CALL_S, timeout_s))
+                self.connect()
             except UnavailableError as error:
                 if time.monotonic() > deadline:
                     address = self._kafka.bootstrap_servers
                     raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
 
-    def _connect(self, timeout_s: float = CALL_S) -> None:
+    def _connect(self) -> None:
         if self._producer is None:
             self._start()
             self._begun_at = None
             with suppress(KafkaException):  # the next call raises it again
-                self.producer.list_topics(timeout=timeout_s)
+                self.producer.list_topics(timeout=CALL_S)
         try:
-            self.producer.init_transactions(timeout_s)
+            self.producer.init_transactions(CALL_S)
         except KafkaException as error:
             operation = f"starting transactions as {self._transactional_id}"
             if retriable(error):
