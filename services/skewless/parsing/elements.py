@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Self, cast
 from uuid import UUID
@@ -10,7 +11,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.jit import jit
+from skewless.parsing.compiled_parts import gather
 from skewless.parsing.converters import Unit
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.json_path import LIST, Path, lists_of
@@ -71,20 +72,26 @@ class Scanned:
     """Error of each record; 0: none."""
 
     @classmethod
-    def run(
+    def of(  # noqa: PLR0913, PLR0917 - by position
         cls,
-        leaves: Sequence[LeafType],
+        scan: Callable[..., int],
+        plan: Plan,
         wanted: WantedPaths,
         data: NDArray[np.uint8],
-        records: int,
-        scan: Callable[[int, Scanned], int],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        max_depth: int,
     ) -> Self:
-        """Scan records. `scan` scans from a record on, and returns the first one that does not fit into the output."""
+        """Scan records, which are at these positions of the data.
+
+        `scan` scans from a record on, and returns the first one that does not fit into the output.
+        """
+        records = len(starts)
         capacity, levels, slots = max(records, MIN_CAPACITY), len(wanted.levels), len(wanted.paths)
         counts = np.zeros(levels, np.int64)
         counts[0] = records
         found = cls(
-            leaves,
+            plan.leaves,
             data,
             counts,
             np.zeros((levels, capacity), np.int64),
@@ -94,11 +101,17 @@ class Scanned:
             np.zeros(records, np.uint8),
         )
         begin = 0
-        while (begin := scan(begin, found)) < records:
+        while True:
+            begin = scan(
+                data, starts, ends, begin, *plan.tables, plan.keys, plan.key_spans, wanted.level_parents,
+                wanted.slot_levels, counts, found.parents, found.tags, found.values, found.lengths, found.errors,
+                max_depth,
+            )  # fmt: skip
+            if begin == records:
+                return found
             for name in ("parents", "tags", "values", "lengths"):
                 output = getattr(found, name)
                 setattr(found, name, np.concatenate((output, np.zeros_like(output)), axis=1))
-        return found
 
     def column(self, slot: int, level: int, unit: Unit | None = None) -> list[Entry]:
         """Return the elements of a slot. With a unit, times are numbers of this unit, or texts of `iso8601`."""
@@ -154,15 +167,14 @@ class Scanned:
         return [None if kind == NULL else NOT_A_SCALAR] * len(values)
 
     def _texts(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Entry]:
-        joined = np.empty(int(lengths.sum()), np.uint8)
+        joined = np.zeros(int(lengths.sum()) + len(lengths), np.uint8)
         gather(self.data, starts, lengths, joined)
-        ends = np.cumsum(lengths)
-        spans = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
         content = joined.tobytes()
-        if content.isascii():
-            text = content.decode("ascii")
-            return [text[start:end] for start, end in spans]
-        return [_text(content[start:end]) for start, end in spans]
+        if content.count(0) == len(lengths):  # no text contains a NUL
+            with suppress(UnicodeDecodeError):
+                return cast("list[Entry]", content.decode().split("\0")[:-1])
+        ends = np.cumsum(lengths + 1) - 1
+        return [_text(content[start:end]) for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
 
     def _special(self, leaf: LeafType, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Entry]:
         data, spans = self.data, zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
@@ -231,6 +243,15 @@ class WantedPaths:
     """Path of each slot."""
     levels: tuple[Path, ...]
     """Path of the elements of each level, with `[]` at its end. Level 0 are the records."""
+    slot_levels: NDArray[np.int64] = field(init=False)
+    """Level of each slot."""
+    level_parents: NDArray[np.int64] = field(init=False)
+    """The level that contains the elements of each level."""
+
+    def __post_init__(self) -> None:
+        self.slot_levels = np.array([self.level_of(path) for path in self.paths], np.int64)
+        parents = [self.level_of(level[:-1]) if level else 0 for level in self.levels]
+        self.level_parents = np.array(parents, np.int64)
 
     @classmethod
     def of(cls, paths: Iterable[Path]) -> WantedPaths:
@@ -254,15 +275,18 @@ class WantedPaths:
             if name == LIST:
                 yield self.paths.index(path[:end])
 
-    @property
-    def slot_levels(self) -> NDArray[np.int64]:
-        """Level of each slot."""
-        return np.array([self.level_of(path) for path in self.paths], np.int64)
 
-    @property
-    def level_parents(self) -> NDArray[np.int64]:
-        """The level that contains the elements of each level."""
-        return np.array([self.level_of(level[:-1]) if level else 0 for level in self.levels], np.int64)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tables that drive the scan of records of one schema; see `scan` of each format."""
+
+    tables: tuple[NDArray[np.int64], NDArray[np.int64]]
+    keys: NDArray[np.uint8]
+    key_spans: NDArray[np.int64]
+    leaves: Sequence[LeafType]
+    """Types of the elements."""
+    absent: frozenset[int]
+    """Slots that no record of this schema has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,15 +297,3 @@ class LeafType:
     logical: str = ""
     scale: int = 0
     symbols: Mapping[int, str] = field(default_factory=dict)
-
-
-@jit
-def gather(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[np.uint8]
-) -> None:
-    """Copy texts one after another to `out`."""
-    position = 0
-    for text in range(len(starts)):
-        for i in range(lengths[text]):
-            out[position + i] = data[starts[text] + i]
-        position += lengths[text]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skewless.parsing.elements import (
     ARRAY,
@@ -24,6 +23,7 @@ from skewless.parsing.elements import (
     STRING,
     UNION,
     LeafType,
+    Plan,
     WantedPaths,
 )
 from skewless.parsing.json_path import LIST, Path
@@ -41,20 +41,6 @@ KINDS: Final = {
 SIZES: Final = {"boolean": 1, "float": 4, "double": 8}
 MAX_TYPES: Final = 10_000
 """Maximum rows of a plan: a schema could otherwise have a wanted path with very many ways to it."""
-
-
-@dataclass(slots=True)
-class Plan:
-    """The table of a schema; see `scan.scan`."""
-
-    types: NDArray[np.int64]
-    children: NDArray[np.int64]
-    keys: NDArray[np.uint8]
-    key_spans: NDArray[np.int64]
-    leaves: Sequence[LeafType]
-    """Meaning of each row."""
-    absent: frozenset[int]
-    """Slots that no record of this schema has."""
 
 
 def plan_of(schema: Any, named: Mapping[str, Any], wanted: WantedPaths) -> Plan:
@@ -78,8 +64,7 @@ class _Builder:
     def build(self, schema: Any) -> Plan:
         self._add(schema, ())
         return Plan(
-            np.array(self.rows, np.int64).reshape(-1, 5),
-            np.array(self.children or [0], np.int64),
+            (np.array(self.rows, np.int64).reshape(-1, 5), np.array(self.children or [0], np.int64)),
             np.frombuffer(bytes(self.keys) or b"\0", np.uint8),
             np.array(self.key_spans or [(0, 0, 0)], np.int64).reshape(-1, 3),
             self.leaves,

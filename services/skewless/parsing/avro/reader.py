@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.parsing.avro import scan as avro
-from skewless.parsing.avro.plan import Plan, plan_of
-from skewless.parsing.elements import Scanned, WantedPaths
+from skewless.parsing.avro.plan import plan_of
+from skewless.parsing.elements import Plan, Scanned, WantedPaths
 
 ERRORS: Final = {
     avro.TRUNCATED: "ends too early",
@@ -31,15 +31,7 @@ def read(  # noqa: PLR0913, PLR0917 - by position
     max_depth: int,
 ) -> Scanned:
     """Scan records, which are at these positions of the data."""
-    level_parents, slot_levels = wanted.level_parents, wanted.slot_levels
-
-    def scan(begin: int, found: Scanned) -> int:
-        return avro.scan(
-            data, starts, ends, begin, plan.types, plan.children, plan.keys, plan.key_spans, level_parents,
-            slot_levels, found.counts, found.parents, found.tags, found.values, found.lengths, found.errors, max_depth,
-        )  # fmt: skip
-
-    return Scanned.run(plan.leaves, wanted, data, len(starts), scan)
+    return Scanned.of(avro.scan, plan, wanted, data, starts, ends, max_depth)
 
 
 def precompile() -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.jit import jit
+from skewless.parsing.compiled_parts import drop_record, varint, zigzag
 from skewless.parsing.elements import (
     ARRAY,
     BOOLEAN,
@@ -41,19 +42,10 @@ STEPS_PER_BYTE: Final = 16
 
 
 @jit
-def _varint(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
+def _long(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
     """Return an integer and the position after it; position -1 if it does not end."""
-    value, shift = np.uint64(0), np.uint64(0)
-    for _ in range(10):
-        if position >= end:
-            return np.int64(0), np.int64(-1)  # type: ignore[return-value]  # numba's integers
-        byte = np.uint64(data[position])
-        position += 1
-        value |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), np.int64(position)  # type: ignore[return-value]  # as above
-        shift += np.uint64(7)
-    return np.int64(0), np.int64(-1)  # type: ignore[return-value]  # as above
+    bits, position = varint(data, position, end)
+    return zigzag(bits), position
 
 
 @jit
@@ -96,6 +88,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
     contains each. `tags` has for each slot and element of its level the type that was found plus 1, or 0. `values` has
     the number, or the position of a text, whose bytes are in `lengths`.
     """
+    # Kinds are looked up in tuples: numba would build a set at each comparison, which takes longer than all the rest.
     capacity = parents.shape[1]
     stack_type = np.empty(max_depth + 1, np.int64)
     stack_next = np.empty(max_depth + 1, np.int64)
@@ -129,7 +122,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                     continue
                 if stack_next[depth - 1] == 0:
                     # The next block.
-                    count, position = _varint(data, position, end)
+                    count, position = _long(data, position, end)
                     if position < 0:
                         error = TRUNCATED
                         break
@@ -137,7 +130,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                         depth -= 1
                         continue
                     if count < 0:
-                        size, position = _varint(data, position, end)
+                        size, position = _long(data, position, end)
                         if position < 0:
                             error = TRUNCATED
                             break
@@ -150,7 +143,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 node = types[parent, 1]
                 level = types[parent, 4]
                 if kind == MAP:
-                    length, position = _varint(data, position, end)
+                    length, position = _long(data, position, end)
                     if position < 0 or length > end - position:
                         error = TRUNCATED
                         break
@@ -178,7 +171,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
             kind = types[node, 0]
             value = length = 0
             if kind == UNION:
-                value, position = _varint(data, position, end)
+                value, position = _long(data, position, end)
                 if position < 0:
                     error = TRUNCATED
                     break
@@ -187,16 +180,16 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                     break
                 node = children[types[node, 1] + value]
                 continue
-            if kind in {LONG, ENUM}:
-                value, position = _varint(data, position, end)
+            if kind in (LONG, ENUM):
+                value, position = _long(data, position, end)
                 if position < 0:
                     error = TRUNCATED
                     break
                 if kind == ENUM and (value < 0 or value >= types[node, 2]):
                     error = SYMBOL
                     break
-            elif kind in {STRING, BYTES}:
-                length, position = _varint(data, position, end)
+            elif kind in (STRING, BYTES):
+                length, position = _long(data, position, end)
                 if position < 0:
                     error = TRUNCATED
                     break
@@ -208,7 +201,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                     error = TRUNCATED
                     break
                 position += length
-            elif kind in {DOUBLE, FLOAT, FIXED, BOOLEAN}:
+            elif kind in (DOUBLE, FLOAT, FIXED, BOOLEAN):
                 length = types[node, 2]
                 if length > end - position:
                     error = TRUNCATED
@@ -217,7 +210,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                     value = position
                 else:
                     for i in range(length):
-                        value |= np.int64(data[position + i]) << np.int64(8 * i)  # type: ignore[assignment]  # as above
+                        value |= np.int64(data[position + i]) << np.int64(8 * i)  # type: ignore[assignment]  # numba's integers
                 position += length
             slot = types[node, 3]
             if slot >= 0:
@@ -225,7 +218,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 tags[slot, element] = node + 1
                 values[slot, element] = value
                 lengths[slot, element] = length
-            if kind in {RECORD, ARRAY, MAP}:
+            if kind in (RECORD, ARRAY, MAP):
                 if depth == max_depth:
                     error = DEEP
                     break
@@ -236,13 +229,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
         if error == 0 and not is_full and position != end:
             error = TRAILING
         if error != 0 or is_full:
-            for slot in range(len(slot_levels)):
-                level = slot_levels[slot]
-                if level > 0:
-                    tags[slot, before[level] : counts[level]] = 0
-                else:
-                    tags[slot, record] = 0
-            counts[:] = before
+            drop_record(record, before, slot_levels, counts, tags)
             errors[record] = error
         if is_full:
             return record

@@ -10,9 +10,10 @@ from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal
 
 from skewless.errors import ConfigurationError, how_to_add
-from skewless.parsing.avro.plan import Plan, plan_of
+from skewless.parsing.avro.plan import plan_of
 from skewless.parsing.avro.reader import ERRORS, precompile, read
 from skewless.parsing.converters import Problems
+from skewless.parsing.elements import Plan
 from skewless.parsing.field_settings import FieldSettings
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.element_format import ElementFormat, Scan

@@ -13,12 +13,12 @@ from pydantic import Field, model_validator
 
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.parsing.converters import Problems
-from skewless.parsing.elements import WantedPaths
+from skewless.parsing.elements import Plan, WantedPaths
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.element_format import ElementFormat, Scan
 from skewless.parsing.formats.schema_format import Payloads, SchemaFormatSettings
 from skewless.parsing.protobuf.compile_schema import compile_text, message_at, pool_of
-from skewless.parsing.protobuf.plan import Plan, plan_of
+from skewless.parsing.protobuf.plan import plan_of
 from skewless.parsing.protobuf.reader import ERRORS, precompile, read
 from skewless.schema_registry.schema import Schema
 from skewless.settings_base import InvalidSettingsError
@@ -143,20 +143,25 @@ def _by_message(
 ) -> Iterator[tuple[Indexes, Payloads[ProtobufSchema]]]:
     """Yield each message with its records, after the indexes by which a record names it."""
     data, starts, ends = payloads.data, payloads.starts, payloads.ends
+    # Almost all records name the first message, with one byte.
     is_first = (starts < ends) & (data[np.minimum(starts, len(data) - 1)] == 0)
-    found: dict[Indexes, list[tuple[int, int]]] = {}
+    contents = starts + 1
+    others: dict[Indexes, list[int]] = {}
     for record in np.flatnonzero(~is_first).tolist():
         indexes = _indexes(data[starts[record] : ends[record]].tobytes())
         if indexes is None:
             invalid[int(payloads.rows[record])] = f"no message at the beginning of the record ({payloads.schema.label})"
+            continue
+        message, size = indexes
+        contents[record] = starts[record] + size
+        if message == FIRST:
+            is_first[record] = True
         else:
-            found.setdefault(indexes[0], []).append((record, indexes[1]))
-    first = [(record, 1) for record in np.flatnonzero(is_first).tolist()]
-    if first:
-        found[FIRST] = sorted([*first, *found.get(FIRST, ())])
-    for message, records in found.items():
-        chosen, sizes = np.array(records, np.int64).T
-        yield message, Payloads(payloads.schema, payloads.rows[chosen], data, starts[chosen] + sizes, ends[chosen])
+            others.setdefault(message, []).append(record)
+    groups = {FIRST: np.flatnonzero(is_first)} if is_first.any() else {}
+    groups |= {message: np.array(records, np.int64) for message, records in others.items()}
+    for message, chosen in groups.items():
+        yield message, Payloads(payloads.schema, payloads.rows[chosen], data, contents[chosen], ends[chosen])
 
 
 def _indexes(content: bytes) -> tuple[Indexes, int] | None:

@@ -25,6 +25,8 @@ from skewless.schema_registry.settings import RegistrySettings
 NO_SCHEMA_ID = "no schema id: the first byte is neither 0 nor 1"
 NUMBER_BYTES = 5
 """Bytes of a prefix with a number: a zero byte, and 32 bits, the highest first."""
+GUID_BYTES = 17
+"""Bytes of a prefix with a GUID."""
 
 Compiled = TypeVar("Compiled")
 
@@ -117,7 +119,9 @@ class SchemaFormat(Format, Generic[Compiled]):
         """Return the ids of the schemas of these values; see `Format.schema_ids`."""
         if self._file_schema is not None:
             return frozenset()
-        heads = {value[:17] if value[:1] == b"\1" else value[:NUMBER_BYTES] for value in values if value}
+        heads = {value[:NUMBER_BYTES] for value in values if value}
+        if any(head[0] == 1 for head in heads):
+            heads |= {value[:GUID_BYTES] for value in values if value and value[0] == 1}
         return frozenset(found[0] for head in heads if (found := split_prefix(head)) is not None)
 
     def payloads(self, values: Sequence[bytes | None], invalid: Problems) -> Iterator[Payloads[Compiled]]:
@@ -182,4 +186,4 @@ def _by_schema(
         else:
             others.setdefault(found[0], []).append(row)
     for schema_id, of_schema in others.items():
-        yield schema_id, np.array(of_schema, np.int64), 17
+        yield schema_id, np.array(of_schema, np.int64), GUID_BYTES

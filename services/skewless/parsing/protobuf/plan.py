@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skewless.parsing.elements import (
     BOOLEAN,
@@ -21,6 +20,7 @@ from skewless.parsing.elements import (
     TIMESTAMP,
     UNSIGNED,
     LeafType,
+    Plan,
     WantedPaths,
 )
 from skewless.parsing.json_path import LIST, Path
@@ -54,19 +54,6 @@ WRAPPERS: Final = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Plan:
-    """The tables of a message; see `scan.scan`."""
-
-    messages: NDArray[np.int64]
-    fields: NDArray[np.int64]
-    keys: NDArray[np.uint8]
-    key_spans: NDArray[np.int64]
-    leaves: Sequence[LeafType]
-    absent: frozenset[int]
-    """Slots that no message of this type has."""
-
-
 def plan_of(descriptor: Any, wanted: WantedPaths) -> Plan:
     """Return the plan for the messages of a descriptor."""
     builder = _Builder(wanted)
@@ -89,8 +76,7 @@ class _Builder:
         starts = ends - [len(rows) for rows in self.messages]
         rows = [row for rows in self.messages for row in rows]
         return Plan(
-            np.stack((starts, ends), axis=1).astype(np.int64),
-            np.array(rows or [(0,) * 8], np.int64).reshape(-1, 8),
+            (np.stack((starts, ends), axis=1).astype(np.int64), np.array(rows or [(0,) * 8], np.int64).reshape(-1, 8)),
             np.frombuffer(bytes(self.keys) or b"\0", np.uint8),
             np.array(self.key_spans or [(0, 0, 0)], np.int64).reshape(-1, 3),
             self.leaves,

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.parsing.elements import Scanned, WantedPaths
+from skewless.parsing.elements import Plan, Scanned, WantedPaths
 from skewless.parsing.protobuf import scan as protobuf
-from skewless.parsing.protobuf.plan import Plan, plan_of
+from skewless.parsing.protobuf.plan import plan_of
 
 ERRORS: Final = {
     protobuf.TRUNCATED: "ends too early",
@@ -27,15 +27,7 @@ def read(  # noqa: PLR0913, PLR0917 - by position
     max_depth: int,
 ) -> Scanned:
     """Scan messages, which are at these positions of the data."""
-    level_parents, slot_levels = wanted.level_parents, wanted.slot_levels
-
-    def scan(begin: int, found: Scanned) -> int:
-        return protobuf.scan(
-            data, starts, ends, begin, plan.messages, plan.fields, plan.keys, plan.key_spans, level_parents,
-            slot_levels, found.counts, found.parents, found.tags, found.values, found.lengths, found.errors, max_depth,
-        )  # fmt: skip
-
-    return Scanned.run(plan.leaves, wanted, data, len(starts), scan)
+    return Scanned.of(protobuf.scan, plan, wanted, data, starts, ends, max_depth)
 
 
 def precompile() -> None:

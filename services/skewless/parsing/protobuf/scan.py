@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.jit import jit
+from skewless.parsing.compiled_parts import drop_record, varint, zigzag
 
 VARINT: Final = 0
 ZIGZAG: Final = 1
@@ -29,22 +30,6 @@ GROUP: Final = -1
 
 
 @jit
-def _varint(data: NDArray[np.uint8], position: int, end: int) -> tuple[int, int]:
-    """Return the 64 bits of an integer and the position after it; position -1 if it does not end."""
-    value, shift = np.uint64(0), np.uint64(0)
-    for _ in range(10):
-        if position >= end:
-            return np.int64(0), np.int64(-1)  # type: ignore[return-value]  # numba's integers
-        byte = np.uint64(data[position])
-        position += 1
-        value |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            return np.int64(value), np.int64(position)  # type: ignore[return-value]  # as above
-        shift += np.uint64(7)
-    return np.int64(0), np.int64(-1)  # type: ignore[return-value]  # as above
-
-
-@jit
 def _little_endian(data: NDArray[np.uint8], position: int, size: int) -> int:
     value = 0
     for i in range(size):
@@ -57,21 +42,21 @@ def _key_of_entry(data: NDArray[np.uint8], position: int, end: int) -> tuple[int
     """Return the position and length of the text in the field 1 of an entry of a map; length 0 if there is none."""
     start, size = position, 0
     while position < end:
-        tag, position = _varint(data, position, end)
+        tag, position = varint(data, position, end)
         if position < 0:
             return start, -1
         wire = tag & 7
         length = 8
         if wire == 0:
-            _, position = _varint(data, position, end)
+            _, position = varint(data, position, end)
             if position < 0:
                 return start, -1
             continue
         if wire == 5:
             length = 4
         elif wire == 2:
-            length, position = _varint(data, position, end)
-        if position < 0 or length < 0 or length > end - position or wire in {3, 4, 6, 7}:
+            length, position = varint(data, position, end)
+        if position < 0 or length < 0 or length > end - position or wire in (3, 4, 6, 7):
             return start, -1
         if tag >> 3 == 1 and wire == 2:
             start, size = position, length
@@ -111,6 +96,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
 
     Output: as that of the scan of Avro.
     """
+    # Kinds are looked up in tuples: numba would build a set at each comparison, which takes longer than all the rest.
     capacity = parents.shape[1]
     stack_message = np.empty(max_depth + 2, np.int64)
     stack_end = np.empty(max_depth + 2, np.int64)
@@ -139,7 +125,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                     current[stack_level[depth]] = stack_element[depth]
                 depth -= 1
                 continue
-            tag, position = _varint(data, position, end)
+            tag, position = varint(data, position, end)
             if position < 0:
                 error = TRUNCATED
                 break
@@ -163,11 +149,11 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 continue
             value = length = 0
             if wire == 0:
-                value, position = _varint(data, position, end)
+                value, position = varint(data, position, end)
                 if position < 0:
                     error = TRUNCATED
                     break
-            elif wire in {1, 5}:
+            elif wire in (1, 5):
                 length = 8 if wire == 1 else 4
                 if length > end - position:
                     error = TRUNCATED
@@ -175,7 +161,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 value = _little_endian(data, position, length)
                 position += length
             elif wire == 2:
-                length, position = _varint(data, position, end)
+                length, position = varint(data, position, end)
                 if position < 0 or length < 0 or length > end - position:
                     error = TRUNCATED
                     break
@@ -193,9 +179,9 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 expected = 0
                 if kind == FIXED64:
                     expected = 1
-                elif kind in {FIXED32, SIGNED32}:
+                elif kind in (FIXED32, SIGNED32):
                     expected = 5
-                elif kind in {BYTES, MESSAGE, MAP}:
+                elif kind in (BYTES, MESSAGE, MAP):
                     expected = 2
                 is_packed = level > 0 and wire == 2 and expected != 2
                 if wire != expected and not is_packed:
@@ -207,7 +193,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                         if inner == stop:
                             break
                         if expected == 0:
-                            value, inner = _varint(data, inner, stop)
+                            value, inner = varint(data, inner, stop)
                             if inner < 0:
                                 error = TRUNCATED
                                 break
@@ -229,7 +215,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                         current[level] = element
                         counts[level] += 1
                     if kind == ZIGZAG:
-                        value = np.int64(np.uint64(value) >> np.uint64(1)) ^ -(value & 1)  # type: ignore[assignment]  # as above
+                        value = zigzag(value)
                     elif kind == SIGNED32 and value >= 1 << 31:
                         value -= 1 << 32
                     if slot >= 0:
@@ -274,13 +260,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
             if error != 0 or is_full:
                 break
         if error != 0 or is_full:
-            for slot in range(len(slot_levels)):
-                level = slot_levels[slot]
-                if level > 0:
-                    tags[slot, before[level] : counts[level]] = 0
-                else:
-                    tags[slot, record] = 0
-            counts[:] = before
+            drop_record(record, before, slot_levels, counts, tags)
             errors[record] = error
         if is_full:
             return record
