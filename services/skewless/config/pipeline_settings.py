@@ -541,9 +541,7 @@ class PipelineSettings(SettingsModel):
 
     def _schema_problems(self) -> Iterator[str]:
         """Give the registry to the formats, and yield a line for each one whose schemas are missing."""
-        problem = self.splitter.format.bind(self.registry)
-        if problem is not None and self.splitter.reads_value:
-            yield f"splitter.format: {problem}"
+        yield from (f"splitter.{problem}" for problem in self.splitter.bind(self.registry))
 
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""

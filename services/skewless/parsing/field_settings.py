@@ -45,7 +45,9 @@ RESERVED_NAMES = frozenset(
 """Fields of public records with a key, apart from aggregates."""
 LARGEST_CONSTANT = 2**53
 """Maximum of `constant` times 10 to the power of `decimals`: tools that read settings as doubles do not change it."""
-Encoding = Literal["utf8", "int64", "int32"]
+Encoding = Literal["utf8", "int64", "int32", "json", "avro", "protobuf", "json_schema"]
+KEY_FORMATS: frozenset[Encoding] = frozenset({"json", "avro", "protobuf", "json_schema"})
+"""Encodings of a record key that are formats."""
 Truncation = Literal["minute", "hour", "day"]
 TIME_OF_DAY = "time.of_day"
 """Path of the setting of the second field of a time."""
@@ -107,7 +109,8 @@ class KeySettings(SettingsModel):
     )
     field: FieldRef | None = Field(
         None,
-        description="Field of the record's value, as [its format](#formats) names it.",
+        description="Field of the record's value, as [its format](#formats) names it. With an `encoding` that is a "
+        "format: field of the record key, without lists. Without it, the record key is a text, number or boolean.",
     )
     header: HeaderName | None = Field(
         None, description="Name of a header of the Kafka record, with text in UTF-8. The last one of this name counts."
@@ -118,7 +121,9 @@ class KeySettings(SettingsModel):
         '`["books","2010-12-01T08:00:00Z"]`. Each part is a field of public records, too.',
     )
     encoding: Encoding = Field(
-        "utf8", description="Encoding of the record key: text, or a signed integer of 8 or 4 bytes (big-endian)."
+        "utf8",
+        description="Encoding of the record key: text, a signed integer of 8 or 4 bytes (big-endian), or a "
+        "[format](#formats). The schemas of `avro`, `protobuf` and `json_schema` are those of the section `registry`.",
     )
     strip_prefix: str = Field("", description="Prefix to remove from the field, if present.")
     pattern: str | None = Field(
@@ -142,13 +147,19 @@ class KeySettings(SettingsModel):
         return self.from_ is None and self.header is None and not self.fields
 
     @property
+    def in_key_format(self) -> bool:
+        """Whether the record key has a format, which extracts the key from it."""
+        return self.from_ == "record_key" and self.encoding in KEY_FORMATS
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """Names of the parts of a composite key; empty for any other key."""
         return tuple(part.part_name for part in self.fields)
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
-        sources = {"from": self.from_, "field": self.field, "header": self.header, "fields": self.fields or None}
+        field = None if self.in_key_format else self.field
+        sources = {"from": self.from_, "field": field, "header": self.header, "fields": self.fields or None}
         named = [name for name, source in sources.items() if source is not None]
         problems = []
         if len(named) > 1:

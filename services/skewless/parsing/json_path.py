@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
 
 LIST = "[]"
+ROOT = ""
+"""Reference to a whole document, which no setting has."""
 Path = tuple[str, ...]
 """Steps from the root: names of fields, and `LIST` for all elements of a list."""
 
@@ -24,6 +26,8 @@ _PATH = re.compile(rf"(?:{_NAME}|\[\])(?:\[\])*(?:\.{_NAME}(?:\[\])*)*")
 
 def parse_path(text: str) -> Path | None:
     """Parse a path such as `entities.hashtags[].text`. Returns None if the text is not a path."""
+    if text == ROOT:
+        return ()
     return tuple(re.findall(rf"\[\]|{_NAME}", text)) if _PATH.fullmatch(text) else None
 
 
@@ -155,7 +159,7 @@ def field_setting(name: str) -> str:
 def paths_of(references: Mapping[str, FieldRef]) -> dict[str, Path]:
     """Return the paths of the fields that are valid, by the path of their group of settings."""
     paths = {name: parse_path(text) for name, text in references.items() if isinstance(text, str)}
-    return {name: path for name, path in paths.items() if path}
+    return {name: path for name, path in paths.items() if path is not None}
 
 
 def path_problems(fields: FieldSettings) -> Iterator[str]:
@@ -167,7 +171,7 @@ def path_problems(fields: FieldSettings) -> Iterator[str]:
     # The time has a message of its own. An element of a list needs a key of its own.
     with_lists = {"key", "time", *(value_fields(fields) if fields.key.in_value else ())}
     for name, reference in references.items():
-        if name not in paths:
+        if not paths.get(name):
             setting = field_setting(name)
             yield f"{setting}: {reference!r} is not a path: separate names with dots, write [] after a list"
         elif LIST in paths[name] and name not in with_lists:
@@ -189,5 +193,6 @@ def document_of(fields: Sequence[tuple[FieldRef, Any]]) -> Any:
     """Return a document with these fields; every list on a path has one element."""
     document: Any = None
     for path, value in fields:
-        document = _put(document, parse_path(str(path)) or (str(path),), value)
+        steps = parse_path(str(path))
+        document = _put(document, (str(path),) if steps is None else steps, value)
     return document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from skewless.parsing.envelopes import Envelope
 from skewless.parsing.field_settings import TIME_OF_DAY, Encoding, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats import find_format
-from skewless.parsing.formats.base import ExtractedFields, OptionalFields, ParsedBatch
+from skewless.parsing.formats.base import ExtractedFields, Format, OptionalFields, ParsedBatch
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords, header_texts, last_header, record_key_texts, select
 from skewless.parsing.tuple_builder import TupleBuilder
@@ -23,8 +23,12 @@ from skewless.parsing.validation import NO_TIME
 from skewless.schema_registry.cache import SchemaCache
 from skewless.schema_registry.schema import SchemaId
 
-_Texts = Callable[[SourceRecords], tuple[list[str], Problems]]
-"""Returns a text per record, and reasons for invalid ones."""
+_Texts = Callable[[SourceRecords], tuple[Sequence[Scalar], Problems]]
+"""Returns a text or number per record, and reasons for invalid ones."""
+
+
+NeededSchemas = tuple[SchemaCache[Any], frozenset[SchemaId]]
+"""Schemas that records need, of a cache."""
 
 
 class RecordParser:
@@ -38,7 +42,11 @@ class RecordParser:
         self._conditions = {f"where.{i}": Condition(condition) for i, condition in enumerate(settings.where)}
         self._has_rules = bool(settings.where) or bool(settings.envelope and settings.envelope.rule_fields)
         key = settings.key
+        of_key = settings.of_record_key
+        self._key_format = None if of_key is None else find_format(of_key.format.name)(of_key.format, of_key)
         self._key = _text_source(key.from_, key.header, "key", key.encoding)
+        if self._key_format is not None:
+            self._key = _key_source(self._key_format)
         self._parts = {
             f"key.fields.{i}": source
             for i, part in enumerate(key.fields)
@@ -54,13 +62,17 @@ class RecordParser:
         self._builder = TupleBuilder(settings)
 
     @property
-    def schemas(self) -> SchemaCache[Any] | None:
-        """Schemas of a registry with which records are read; None if they need none."""
-        return None if self._format is None else self._format.schemas
+    def schemas(self) -> list[SchemaCache[Any]]:
+        """Schemas of a registry with which values and record keys are read."""
+        caches = (found.schemas for found in (self._format, self._key_format) if found is not None)
+        return [cache for cache in caches if cache is not None]
 
-    def schema_ids(self, records: SourceRecords) -> frozenset[SchemaId]:
-        """Return the schemas that records need. They must be in `schemas` before `parse`, so that it does no I/O."""
-        return frozenset() if self._format is None else self._format.schema_ids(self._format.values(records))
+    def needed_schemas(self, records: SourceRecords) -> Iterator[NeededSchemas]:
+        """Yield the schemas that records need. They must be there before `parse`, so that it does no I/O."""
+        if self._format is not None and self._format.schemas is not None:
+            yield self._format.schemas, self._format.schema_ids(self._format.values(records))
+        if self._key_format is not None and self._key_format.schemas is not None:
+            yield self._key_format.schemas, self._key_format.schema_ids(self._key_format.keys(records))
 
     def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
@@ -182,6 +194,25 @@ def _text_source(from_: str | None, header: str | None, purpose: str, encoding: 
         case "partition":
             return lambda records: ([str(records.partition)] * len(records.values), {})
     return None if header is None else lambda records: header_texts(records, header, purpose)
+
+
+def _key_source(format_: Format) -> _Texts:
+    """Return a function that reads the key in each record key, which has a format."""
+
+    def read(records: SourceRecords) -> tuple[Sequence[Scalar], Problems]:
+        record_keys = format_.keys(records)
+        fields = format_.extract(record_keys)
+        if not fields.invalid:
+            return fields.keys, {}
+        keys: list[Scalar] = [""] * len(record_keys)
+        for row, key in zip(fields.rows, fields.keys, strict=True):
+            keys[row] = key
+        return keys, {
+            row: "record key missing" if record_keys[row] is None else f"record key: {reason}"
+            for row, reason in fields.invalid.items()
+        }
+
+    return read
 
 
 def _read(source: _Texts, records: SourceRecords, fields: ExtractedFields) -> list[Scalar]:

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import ConfigurationError
@@ -26,6 +26,8 @@ from skewless.parsing.field_settings import (
 from skewless.parsing.formats import BUILT_IN, AddedFormatSettings, find_format
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.json import JsonSettings
+from skewless.parsing.json_path import LIST, ROOT
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.wire.tuples import RESERVED_VALUES
 
@@ -84,6 +86,7 @@ class ParsingSettings(SettingsModel):
         (), description="Conditions that a record must meet. A record that does not meet all of them has no tuples."
     )
     limits: LimitSettings = LimitSettings()
+    _registry: RegistrySettings | None = PrivateAttr(None)
 
     @property
     def value_types(self) -> tuple[ValueType, ...]:
@@ -100,10 +103,34 @@ class ParsingSettings(SettingsModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [*self._conflicts(), *self._format_problems()]
+        problems = [*self._conflicts(), *self._format_problems(), *self._record_key_problems()]
         if problems:
             raise InvalidSettingsError(*problems)
         return self
+
+    def bind(self, registry: RegistrySettings | None) -> list[str]:
+        """Give the registry to the formats, and return a line for each one whose schemas are missing."""
+        self._registry = registry
+        problems = []
+        problem = self.format.bind(registry)
+        if problem is not None and self.reads_value:
+            problems.append(f"format: {problem}")
+        if self.key.in_key_format and registry is None and find_format(self.key.encoding).has_schemas:
+            problems.append(
+                f"key.encoding: schemas are missing for record keys in {self.key.encoding}: set registry.url "
+                "to the address of the schema registry"
+            )
+        return problems
+
+    @property
+    def of_record_key(self) -> ParsingSettings | None:
+        """Settings that parse a record key as if it were a value; None if it has no format."""
+        if not self.key.in_key_format:
+            return None
+        chosen = find_format(self.key.encoding).settings.model_validate({"name": self.key.encoding})
+        chosen.bind(self._registry)
+        key = KeySettings(field=ROOT if self.key.field is None else self.key.field)
+        return ParsingSettings.model_construct(format=chosen, key=key, values={}, limits=self.limits)
 
     def _conflicts(self) -> list[str]:
         problems = []
@@ -140,7 +167,8 @@ class ParsingSettings(SettingsModel):
         """Fields of tuples, by the path of their group of settings. Only a value with `missing: skip` may be absent."""
         parts = {f"key.fields.{i}": part.field for i, part in enumerate(self.key.fields)}
         values = {path: reference for path, (_, reference) in value_fields(self).items()}
-        references = {"key": self.key.field, **parts, **values, **self.time.fields}
+        key = self.key.field if self.key.in_value else None
+        references = {"key": key, **parts, **values, **self.time.fields}
         return self._located(references)
 
     @property
@@ -178,7 +206,10 @@ class ParsingSettings(SettingsModel):
     def reads_headers(self) -> bool:
         """Whether headers are read: those of `headers`, of an envelope, and in some formats that of the schema id."""
         in_envelope = self.envelope is not None and self.envelope.in_headers
-        return bool(self.headers) or in_envelope or (self.reads_value and find_format(self.format.name).has_schemas)
+        names = [self.format.name] if self.reads_value else []
+        if self.key.in_key_format:
+            names.append(self.key.encoding)
+        return bool(self.headers) or in_envelope or any(find_format(name).has_schemas for name in names)
 
     def _format_problems(self) -> list[str]:
         if not self.reads_value:
@@ -190,6 +221,18 @@ class ParsingSettings(SettingsModel):
             return list(found.validate(self.format.resolved(), self))
         except ConfigurationError as error:
             return [f"format: {error}"]
+
+    def _record_key_problems(self) -> Iterator[str]:
+        """Yield what is wrong with the field of a record key."""
+        of_key, field = self.of_record_key, self.key.field
+        if of_key is None:
+            return
+        if field is None and self.key.encoding == "protobuf":
+            yield "key.field: missing, set the path of the key in the record key, which is a message"
+        elif isinstance(field, str) and LIST in field:
+            yield "key.field: must not contain a list, because a record has one key"
+        elif field is not None:
+            yield from find_format(of_key.format.name).validate(of_key.format, of_key)
 
 
 def _value_conflicts(value: ValueSettings) -> Iterator[str]:

@@ -32,8 +32,17 @@ def make(settings: ParsingSettings, record_keys: Sequence[str], time_ms: int) ->
     return RecordColumns(
         values=[_record(settings, key, time) if settings.reads_value else b"" for key in record_keys],
         timestamps=np.full(size, time_ms, dtype=np.int64),
-        keys=[key.encode() if settings.reads_record_key else None for key in record_keys],
+        keys=[_record_key(settings, key) if settings.reads_record_key else None for key in record_keys],
         headers=[_headers(settings, key, time) for key in record_keys],
+    )
+
+
+def _record_key(settings: ParsingSettings, key: str) -> bytes:
+    of_key = settings.of_record_key
+    if of_key is None:
+        return key.encode()
+    return find_format(of_key.format.name).sample(
+        of_key.format, key, [(field, key) for field in of_key.required.values()]
     )
 
 
@@ -65,7 +74,7 @@ def _record(settings: ParsingSettings, key: str, time: int | str) -> bytes:
     if settings.time.of_day is not None:
         date, _, time_of_day = str(time).partition("T")
         times = [(settings.time.field, date), (settings.time.of_day, time_of_day)]
-    fields = [(settings.key.field, key), *parts, (settings.value.field, 1), *times]
+    fields = [(settings.key.field if settings.key.in_value else None, key), *parts, (settings.value.field, 1), *times]
     own = () if settings.envelope is None else settings.envelope.sample_fields()
     present = [*((settings.locate(field), value) for field, value in fields if field is not None), *own]
     return find_format(settings.format.name).sample(settings.format.resolved(), key, present)

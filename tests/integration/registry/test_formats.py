@@ -18,7 +18,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
 from skewless.schema_registry import cache
-from skewless.schema_registry.schema import VALUE_HEADER, Schema, prefix
+from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, Schema, prefix
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
@@ -34,14 +34,17 @@ message Event { message Click { User user = 1; int32 value = 2; } }
 
 def parser_of(url: str, name: str, **fields: Any) -> RecordParser:
     settings = ParsingSettings.model_validate({"format": name, "value": {"field": "value"}, **fields})
-    settings.format.bind(RegistrySettings.model_validate({"url": url}))
+    assert settings.bind(RegistrySettings.model_validate({"url": url})) == []
     return RecordParser(settings)
 
 
 def parse(
-    parser: RecordParser, values: Sequence[bytes | None], headers: Sequence[Headers] | None = None
+    parser: RecordParser,
+    values: Sequence[bytes | None],
+    headers: Sequence[Headers] | None = None,
+    keys: Sequence[bytes | None] = (),
 ) -> ParsedBatch:
-    columns = RecordColumns(values, np.zeros(len(values), np.int64), (), headers or [()] * len(values))
+    columns = RecordColumns(values, np.zeros(len(values), np.int64), keys, headers or [()] * len(values))
     return parser.parse(columns)
 
 
@@ -92,6 +95,43 @@ def test_schema_id_in_a_header_is_that_of_the_payload(registry_server: RegistryS
     assert (parsed.keys, parsed.invalid) == (["a"] * 3, [])
 
 
+def test_record_key_of_each_format_is_read_with_its_own_schema(registry_server: RegistryServer) -> None:
+    """The ids of the key and of the value are in the same registry, and the formats may differ."""
+    url, row = registry_server.url, record_of("Row", id="long", other="string")
+    value_id = registry_server.register("own-value", CLICK)
+    value = encoded(CLICK, {"key": "not this one", "value": 7}, value_id)
+    avro_id, text_id = registry_server.register("own-key", row), registry_server.register("text-key", '"string"')
+    proto_id = registry_server.register("proto-key", USER, "PROTOBUF")
+    json_id = registry_server.register("json-key", JSON_SCHEMA, "JSON")
+    user: Any = message_factory.GetMessageClass(compile_text(Schema("PROTOBUF", USER)).message_types_by_name["User"])
+    plain = encoded(row, {"id": 2, "other": "x"})
+    cases: list[tuple[dict[str, Any], list[bytes], list[Headers], list[str]]] = [
+        (
+            {"encoding": "avro", "field": "id"},
+            [encoded(row, {"id": 1, "other": "x"}, avro_id), plain, value, plain],
+            [(), [(KEY_HEADER, prefix(avro_id))], (), [(VALUE_HEADER, prefix(value_id))]],
+            ["1", "2"],
+        ),
+        ({"encoding": "avro"}, [encoded("string", "a", text_id)], [()], ["a"]),
+        (
+            {"encoding": "protobuf", "field": "id"},
+            [prefix(proto_id) + b"\0" + user(id="u").SerializeToString()],
+            [()],
+            ["u"],
+        ),
+        ({"encoding": "json_schema", "field": "id"}, [prefix(json_id) + b'{"id": "j"}'], [()], ["j"]),
+    ]
+    for key, record_keys, headers, expected in cases:
+        parser = parser_of(url, "avro", key={"from": "record_key", **key})
+        values = [value if not found or found[0][0] == KEY_HEADER else value[5:] for found in headers]
+        parsed = parse(parser, values, headers, record_keys)
+        assert parsed.keys == expected
+        assert parsed.values["value"].to_pylist() == [7] * len(expected)
+        if len(record_keys) > 1:
+            reason = f"record key: key field missing in schema {value_id}"
+            assert parsed.invalid == [(2, reason), (3, "record key: no schema id: the first byte is neither 0 nor 1")]
+
+
 @pytest.mark.thorough
 def test_schemas_that_are_more_than_a_process_keeps_are_all_read(
     registry_server: RegistryServer, monkeypatch: pytest.MonkeyPatch
@@ -105,5 +145,5 @@ def test_schemas_that_are_more_than_a_process_keeps_are_all_read(
             values.append(encoded(schema, {"key": "a", "value": 1}, registry_server.register(f"many-{number}", schema)))
         parsed = parse(parser, values)
         assert (len(parsed.keys), parsed.invalid) == (20, [])
-    assert parser.schemas is not None
-    assert len(parser.schemas) == cache.CAPACITY
+    (schemas,) = parser.schemas
+    assert len(schemas) == cache.CAPACITY

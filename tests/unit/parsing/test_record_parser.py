@@ -64,6 +64,25 @@ def test_parser_invalid_record_key_makes_its_record_invalid(
     assert parsed.records.tolist() == [0]
 
 
+def test_parser_record_key_in_json_is_the_key() -> None:
+    key = {"from": "record_key", "encoding": "json"}
+    record_keys = [b'{"user": {"id": 7}}', b'{"user": {"id": "a"}}', b'{"user": 1}', b"{", None, b'{"user": {"id": 8}}']
+    parsed = parse(
+        {"key": {**key, "field": "user.id"}, "format": "json", "value": {"field": "n"}},
+        keys=record_keys,
+        values=[b'{"n": 1}'] * 5 + [b"{"],
+    )
+    assert (parsed.keys, parsed.records.tolist()) == (["7", "a"], [0, 1])
+    assert parsed.invalid == [
+        (2, "record key: key field missing"),
+        (3, "record key: malformed JSON"),
+        (4, "record key missing"),
+        (5, "malformed JSON"),
+    ]
+    parsed = parse({"key": {**key, "lowercase": True}}, keys=[b'"Ab"', b"true", b"1.5", b'{"a": 1}', b"null"])
+    assert (parsed.keys, [row for row, _ in parsed.invalid]) == (["ab", "true", "1.5"], [3, 4])
+
+
 def test_parser_record_key_without_fields_does_not_read_the_value() -> None:
     parsed = parse({"key": {"from": "record_key"}}, keys=[b"a", b"b"], values=[None, b"x" * 300_000])
     assert (parsed.keys, parsed.invalid) == (["a", "b"], [])
@@ -127,6 +146,11 @@ def test_parser_record_key_with_value_field_of_each_format_reads_both() -> None:
     ("settings", "problem"),
     [
         ({"key": {"from": "record_key", "field": "k"}}, "field: set only one of from and field"),
+        ({"key": {"from": "record_key", "encoding": "json", "header": "k"}}, "header: set only one of from and header"),
+        ({"key": {"from": "record_key", "encoding": "avro", "field": "k[]"}}, "key.field: must not contain a list"),
+        ({"key": {"from": "record_key", "encoding": "avro", "field": "k..l"}}, "key.field: 'k..l' is not a path"),
+        ({"key": {"from": "record_key", "encoding": "json", "field": ""}}, "key.field: '' is not a path"),
+        ({"key": {"from": "record_key", "encoding": "protobuf"}}, "key.field: missing, set the path of the key in"),
         ({"key": {"from": "partition", "header": "k"}}, "header: set only one of from and header"),
         ({"key": {"field": "k", "header": "k"}}, "header: set only one of field and header"),
         ({"key": {"field": "k", "encoding": "int64"}}, "encoding: only for the record key"),

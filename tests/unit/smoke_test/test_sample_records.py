@@ -29,6 +29,8 @@ SPLITTERS: list[dict[str, Any]] = [
     {"format": "tsv", "key": {"field": 1}, "time": {"field": 0, "unit": "us"}},
     {"format": "csv", "key": {"field": 2}, "time": {"field": 0, "of_day": 1, "unit": "iso8601"}},
     {"key": {"from": "record_key"}},
+    {"key": {"from": "record_key", "encoding": "json"}},
+    {"key": {"from": "record_key", "encoding": "json", "field": "user.id"}, "value": {"field": "n"}},
     {"key": {"from": "record_key"}, "value": {"header": "n"}, "time": {"header": "at", "unit": "iso8601"}},
     {"format": "json", "key": {"header": "who"}, "value": {"field": "n"}},
     *(

@@ -163,8 +163,12 @@ class Format(ABC):
         """Return what `extract` and `lookup` read of records: their values, as a rule."""
         return records.values
 
+    def keys(self, records: SourceRecords) -> Sequence[bytes | None]:
+        """Return what `extract` reads of records whose key has this format: their keys, as a rule."""
+        return records.keys
+
     def schema_ids(self, values: Sequence[bytes | None]) -> frozenset[SchemaId]:  # noqa: ARG002 - for subclasses
-        """Return the ids of the schemas in `schemas` that the values need."""
+        """Return the ids of the schemas in `schemas` that values or keys need."""
         return frozenset()
 
     @abstractmethod

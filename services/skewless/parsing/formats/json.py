@@ -102,7 +102,7 @@ class Json(Format):
         self._levels = [
             _Level(
                 nodes=schema.accessor(shared),
-                keys=schema.accessor(key, shared) if key else None,
+                keys=schema.accessor(key, shared) if key is not None else None,
                 values={
                     name: schema.accessor(path, shared) for name, path in values.items() if lists_of(path) == shared
                 },

@@ -19,7 +19,7 @@ from skewless.parsing.formats.base import Format, FormatSettings
 from skewless.parsing.prevalidate import sized_values
 from skewless.parsing.source_records import SourceRecords, last_header
 from skewless.schema_registry.cache import SchemaCache, Unusable
-from skewless.schema_registry.schema import VALUE_HEADER, Schema, SchemaId, split_prefix
+from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, Schema, SchemaId, split_prefix
 from skewless.schema_registry.settings import RegistrySettings
 
 NO_SCHEMA_ID = "no schema id: the first byte is neither 0 nor 1"
@@ -114,6 +114,10 @@ class SchemaFormat(Format, Generic[Compiled]):
         if self._file_schema is not None:
             return records.values
         return with_prefixes(records.values, records, VALUE_HEADER)
+
+    def keys(self, records: SourceRecords) -> Sequence[bytes | None]:
+        """Return the keys with the schema ids of their headers as prefix; see `Format.keys`."""
+        return with_prefixes(records.keys, records, KEY_HEADER)
 
     def schema_ids(self, values: Sequence[bytes | None]) -> frozenset[SchemaId]:
         """Return the ids of the schemas of these values; see `Format.schema_ids`."""

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
 from hashlib import sha256
-from typing import Any
 
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
-from skewless.engine.executor import StepExecutor
 from skewless.parsing.record_parser import RecordParser
-from skewless.schema_registry.cache import SchemaCache
-from skewless.stages.agent import Process, process_at_once
-from skewless.stages.built_stage import BuiltStage, Dependency, restore_each
+from skewless.stages.built_stage import BuiltStage, restore_each
+from skewless.stages.schema_fetches import with_schemas
 from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.restore import HeldRules, restore_from
-from skewless.stages.splitter.schema_fetches import SchemaFetches
 from skewless.stages.splitter.settings import LocalSettings, SplitterSettings
-from skewless.stages.splitter.step import SplitterStep
 from skewless.wire.tuples import TupleFormat
 
 DIGEST_CHARACTERS = 16
@@ -51,10 +45,11 @@ def build(start: StageStart) -> BuiltStage:
     reports = SourceReports(start.count_partitions("tuples"), pipeline.aggregated.topic)
     parser = RecordParser(settings)
     step = STEPS[settings.local.mode](parser, pipeline.values, rules, reports)
+    processor, dependency = with_schemas({None: parser}, step)
     return BuiltStage(
         step,
-        processor=process_at_once if parser.schemas is None else partial(with_schemas, step, parser, parser.schemas),
-        dependency=None if parser.schemas is None else Dependency("schema registry", parser.schemas.wait),
+        processor=processor,
+        dependency=dependency,
         restore=restore_each(restore_from(pipeline.kafka, reports.label_of, pipeline.aggregated.skip_to_of, held)),
         first_checkpoint=first_checkpoint,
         end_of_partition=True,
@@ -65,15 +60,6 @@ def without_local_aggregation(pipeline: PipelineSettings) -> PipelineSettings:
     """Return the settings of a pipeline whose splitter sends each tuple."""
     splitter = pipeline.splitter.model_copy(update={"local": LocalSettings()})
     return pipeline.model_copy(update={"splitter": splitter})
-
-
-def with_schemas(
-    step: SplitterStep, parser: RecordParser, schemas: SchemaCache[Any], executor: StepExecutor
-) -> Process:
-    """Return a function that processes batches when their schemas are known."""
-    fetches = SchemaFetches(parser, schemas, executor.process, executor.is_current, executor.fail)
-    step.waits = lambda: fetches.waiting
-    return fetches.submit
 
 
 def local_rules(pipeline: PipelineSettings) -> LocalRules:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from helpers.waiting import until_in_thread
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import RegistryError, UnavailableError
-from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.record_parser import NeededSchemas, RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import SourceRecords
 from skewless.schema_registry.cache import SchemaCache
 from skewless.schema_registry.schema import SchemaId, prefix
 from skewless.schema_registry.settings import RegistrySettings
-from skewless.stages.splitter.schema_fetches import SchemaFetches
+from skewless.stages.schema_fetches import SchemaFetches
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -41,19 +42,28 @@ class Registry(SchemaCache[str]):
         self.known.add(schema_id)
 
 
+class Parser(RecordParser):
+    """A parser that needs the schemas of a registry of a test."""
+
+    registry: Registry
+
+    def needed_schemas(self, records: SourceRecords) -> Iterator[NeededSchemas]:
+        for _, needed in super().needed_schemas(records):
+            yield self.registry, needed
+
+
 class Fetches:
     """The object under test with what it calls."""
 
     def __init__(self) -> None:
         settings = ParsingSettings.model_validate({"format": "avro", "key": {"field": "key"}})
-        settings.format.bind(REGISTRY)
-        self.registry = Registry()
+        settings.bind(REGISTRY)
+        parser = Parser(settings)
+        parser.registry = self.registry = Registry()
         self.processed: list[tuple[int, int]] = []
         self.failures: list[Exception] = []
         self.revoked: set[int] = set()
-        self.fetches = SchemaFetches(
-            RecordParser(settings), self.registry, self._process, self._is_current, self.failures.append
-        )
+        self.fetches = SchemaFetches(parser.needed_schemas, self._process, self._is_current, self.failures.append)
 
     async def _process(self, batch: MessageBatch) -> None:
         if self._is_current(batch):

@@ -5,38 +5,66 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Protocol
 
+from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import UnavailableError
-from skewless.parsing.record_parser import RecordParser
-from skewless.schema_registry.cache import SchemaCache
+from skewless.parsing.record_parser import NeededSchemas, RecordParser
 from skewless.schema_registry.client import pauses
 from skewless.schema_registry.schema import SchemaId
+from skewless.stages.agent import Process, process_at_once
+from skewless.stages.built_stage import Dependency
 from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
 
+class WaitingStep(Protocol):
+    """A step that reports what its partitions wait for."""
+
+    waits: Callable[[], tuple[str, ...]]
+
+
+def with_schemas(
+    parsers: Mapping[str | None, RecordParser], step: WaitingStep
+) -> tuple[Callable[[StepExecutor], Process], Dependency | None]:
+    """Return the processor and the dependency of a stage with these parsers, by topic; None: that of any topic.
+
+    The processor fetches the schemas of a batch before it processes the batch.
+    """
+    caches = [cache for parser in parsers.values() for cache in parser.schemas]
+    if not caches:
+        return process_at_once, None
+
+    def needed(batch: MessageBatch) -> Iterable[NeededSchemas]:
+        return (parsers.get(batch.topic) or parsers[None]).needed_schemas(batch)
+
+    def processor(executor: StepExecutor) -> Process:
+        fetches = SchemaFetches(needed, executor.process, executor.is_current, executor.fail)
+        step.waits = lambda: fetches.waiting
+        return fetches.submit
+
+    return processor, Dependency("schema registry", caches[0].wait)
+
+
 class SchemaFetches:
     """Processes batches whose schemas are known at once, and others when their schemas are fetched.
 
-    The order within a partition stays the same. `report_failure` receives the error that ended the processing of a
-    partition.
+    `needed` returns the schemas of a batch. The order within a partition stays the same. `report_failure` receives the
+    error that ended the processing of a partition.
     """
 
     def __init__(
         self,
-        parser: RecordParser,
-        schemas: SchemaCache[Any],
+        needed: Callable[[MessageBatch], Iterable[NeededSchemas]],
         process: Callable[[MessageBatch], Awaitable[None]],
         is_current: Callable[[MessageBatch], bool],
         report_failure: Callable[[Exception], None],
     ) -> None:
-        self._parser = parser
-        self._schemas = schemas
+        self._needed = needed
         self._process = process
         self._is_current = is_current
         self._report_failure = report_failure
@@ -54,7 +82,7 @@ class SchemaFetches:
         """Process a batch, or enqueue it if its partition waits."""
         if batch.source in self._queues:
             self._queues[batch.source].append(batch)
-        elif self._schemas.missing(self._parser.schema_ids(batch)):
+        elif any(cache.missing(ids) for cache, ids in self._needed(batch)):
             self._queues[batch.source] = deque()
             task = asyncio.get_running_loop().create_task(self._process_waiting(batch))
             self._tasks.add(task)
@@ -65,22 +93,22 @@ class SchemaFetches:
     async def _process_waiting(self, batch: MessageBatch) -> None:
         queue = self._queues[batch.source]
         while True:
-            needed = self._parser.schema_ids(batch)
-            for schema_id in self._schemas.missing(needed):
-                await self._fetch(batch, schema_id, needed)
+            for cache, ids in self._needed(batch):
+                for schema_id in cache.missing(ids):
+                    await self._fetch(batch, partial(cache.fetch, schema_id, ids), schema_id)
             self._reasons.pop(batch.source, None)
             await self._process(batch)
             if not queue:
                 return
             batch = queue.popleft()
 
-    async def _fetch(self, batch: MessageBatch, schema_id: SchemaId, keep: Collection[SchemaId]) -> None:
+    async def _fetch(self, batch: MessageBatch, fetch: Callable[[], None], schema_id: SchemaId) -> None:
         """Fetch a schema. Waits for the registry, unless the partition is revoked."""
         for pause in pauses():
             if not self._is_current(batch):
                 return
             try:
-                await asyncio.to_thread(self._schemas.fetch, schema_id, keep)
+                await asyncio.to_thread(fetch)
             except UnavailableError as error:
                 reason = f"partition {batch.partition} of {batch.topic} waits for schema {schema_id}: {error}"
                 if batch.source not in self._reasons:
