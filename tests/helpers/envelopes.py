@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from helpers.avro import record_of
 from skewless.wire.record import Headers
 
 TIME_MS = 1_772_359_200_000
@@ -52,6 +53,29 @@ def change(op: str, before: str = "null", after: str = "null") -> bytes:
     """Return a change event with rows in JSON, in the order of the fields that Debezium writes."""
     source, end = json.dumps(SOURCE), json.dumps({"op": op, "ts_ms": TIME_MS + 142, "transaction": None})[1:]
     return f'{{"before":{before},"after":{after},"source":{source},{end}'.encode()
+
+
+def change_schema(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of Avro with which Debezium writes the changes of a table, whose rows have the type `row`."""
+    nullable = {name: ["null", kind] for name, kind in (("sequence", "string"), ("txId", "long"), ("xmin", "long"))}
+    kinds = {int: "long", str: "string"}
+    source = [{"name": name, "type": nullable.get(name) or kinds[type(value)]} for name, value in SOURCE.items()]
+    block = record_of("block", id="string", total_order="long", data_collection_order="long")
+    fields: dict[str, Any] = {
+        "before": ["null", row],
+        "after": ["null", row["name"]],
+        "source": {"type": "record", "name": "Source", "fields": source},
+        "transaction": ["null", block],
+        "op": "string",
+        "ts_ms": ["null", "long"],
+    }
+    return {**record_of("Envelope", **fields), "namespace": "shop.public.orders"}
+
+
+def change_in_avro(op: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a change event for the schema of `change_schema`."""
+    event = {"op": op, "ts_ms": TIME_MS + 142, "transaction": None}
+    return {"before": before, "after": after, "source": SOURCE, **event}
 
 
 def with_schema(payload: bytes) -> bytes:

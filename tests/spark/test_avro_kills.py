@@ -1,4 +1,4 @@
-"""A pipeline over a topic of Avro whose schema changes, with every stage killed: exact, also by an audit."""
+"""A pipeline over change events in Avro whose schema changes, with every stage killed: exact, also by an audit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.avro import encoded, record_of
+from helpers.envelopes import change_in_avro, change_schema
 from helpers.kafka import STAGES, Pipeline, Sent, Source, differences, read, truth, zipf_records
 from helpers.schema_registry import RegistryServer
 from skewless.cli.main import main
@@ -29,13 +30,15 @@ def test_pipeline_avro_with_each_stage_killed_is_exact_and_audited_without_a_dif
     broker: str, registry_server: RegistryServer, tmp_path: Path
 ) -> None:
     subject = f"{tmp_path.name}-value"
-    schemas = itertools.cycle([(schema, registry_server.register(subject, schema)) for schema in (FIRST, SECOND)])
+    changes = [change_schema(row) for row in (FIRST, SECOND)]
+    schemas = itertools.cycle([(schema, registry_server.register(subject, schema)) for schema in changes])
+    operations = itertools.cycle("cur")
     source = Source(broker, PARTITIONS)
     tested = Pipeline(
         broker,
         tmp_path,
         source,
-        splitter={"format": "avro"},
+        splitter={"format": "avro", "envelope": "debezium"},
         registry={"url": registry_server.url},
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
         transport={"commit_interval_s": 0.5, "max_poll_records": 500, "session_timeout_s": 3},
@@ -45,7 +48,8 @@ def test_pipeline_avro_with_each_stage_killed_is_exact_and_audited_without_a_dif
     sent: list[Sent] = []
     for partition, value in records:
         schema, schema_id = next(schemas)
-        sent.append((partition, encoded(schema, {"page": "/", **json.loads(value or b"")}, schema_id)))
+        change = change_in_avro(next(operations), None, {"page": "/", **json.loads(value or b"")})
+        sent.append((partition, encoded(schema, change, schema_id)))
     plain = {at: [value for partition, value in records if partition == at] for at in range(PARTITIONS)}
     tested.run_with_kills(source, sent)
     tested.drain(limit_s=300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from google.protobuf import message_factory
 
 from helpers.avro import encoded, record_of
+from helpers.envelopes import TIME_MS, change_in_avro, change_schema
 from helpers.schema_registry import RegistryServer
 from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.protobuf.compile_schema import compile_text
@@ -24,6 +26,7 @@ from skewless.wire.record import Headers
 
 CLICK = record_of("Click", key="string", value="int")
 JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
+DELETED = {"name": "debezium", "row": "before", "operations": ["delete"]}
 USER = 'syntax = "proto3"; package acme; message User { string id = 1; }'
 EVENT = """
 syntax = "proto3"; package acme; import "acme/user.proto";
@@ -130,6 +133,40 @@ def test_record_key_of_each_format_is_read_with_its_own_schema(registry_server: 
         if len(record_keys) > 1:
             reason = f"record key: key field missing in schema {value_id}"
             assert parsed.invalid == [(2, reason), (3, "record key: no schema id: the first byte is neither 0 nor 1")]
+
+
+def test_debezium_with_avro_keys_and_values_reads_both(registry_server: RegistryServer) -> None:
+    """Change events as the connector writes them with the converter of Avro, which is what most companies have."""
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    row, primary_key = record_of("Value", id="long", total=decimal), record_of("Key", id="long")
+    change = change_schema(row)
+    key_id, value_id = registry_server.register("o-key", primary_key), registry_server.register("o-value", change)
+    before, after = {"id": 1, "total": Decimal("12.50")}, {"id": 1, "total": Decimal("7.25")}
+    events = [
+        change_in_avro("c", None, before),
+        change_in_avro("u", before, after),
+        change_in_avro("d", after, None),
+        None,
+        change_in_avro("r", None, {"id": 2, "total": Decimal("-0.05")}),
+        change_in_avro("x", None, before),
+        change_in_avro("c", None, None),
+    ]
+    values = [None if event is None else encoded(change, event, value_id) for event in events]
+    keys = [encoded(primary_key, {"id": 1 + (number == 4)}, key_id) for number in range(len(values))]
+    fields = {
+        "envelope": "debezium",
+        "value": {"field": "total", "decimals": 2},
+        "time": {"field": "debezium.source.ts_ms"},
+    }
+    for key in ({"from": "record_key", "encoding": "avro", "field": "id"}, {"field": "id"}):
+        parsed = parse(parser_of(registry_server.url, "avro", key=key, **fields), values, keys=keys)
+        assert (parsed.keys, parsed.values["value"].to_pylist()) == (["1", "1", "2"], [1250, 725, -5])
+        assert (parsed.filtered.tolist(), set(parsed.times[[0, 1, 4]].tolist())) == ([2, 3], {TIME_MS})
+        missing = "value" if "from" in key else "key"
+        assert parsed.invalid == [(5, "unknown op of Debezium"), (6, f"{missing} field missing")]
+    parser = parser_of(registry_server.url, "avro", key={"field": "id"}, **{**fields, "envelope": DELETED})
+    parsed = parse(parser, values, keys=keys)
+    assert (parsed.keys, parsed.values["value"].to_pylist(), len(parsed.filtered)) == (["1"], [725], 5)
 
 
 @pytest.mark.thorough
