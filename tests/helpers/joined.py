@@ -10,7 +10,7 @@ import signal
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class JoinTopics:
         self.topics = {LEFT: f"impressions-{self.name}", RIGHT: f"clicks-{self.name}"}
         create_topics(broker, {topic: partitions[side] for side, topic in self.topics.items()})
         self.logs: dict[Side, list[Log]] = {side: [[] for _ in range(partitions[side])] for side in Side}
+        self.encode: dict[Side, Callable[[dict[str, Any]], bytes]] = dict.fromkeys(Side, msgspec.json.encode)
+        """Encodes the records of a side."""
         options = {"enable.idempotence": True, "linger.ms": 5, "log_level": 2}
         self.producer = Producer({"bootstrap.servers": broker, **options})
 
@@ -59,9 +61,8 @@ class JoinTopics:
         for event in events:
             partition = int(event.id) % self.partitions[side]
             log = self.logs[side][partition]
-            value = msgspec.json.encode(
-                {"id": event.id, "time": event.time, "offset": len(log), "partition": partition}
-            )
+            record = {"id": event.id, "time": event.time, "offset": len(log), "partition": partition}
+            value = self.encode[side](record)
             log.append(event)
             record_id = event.id.encode()
             self.producer.produce(self.topics[side], value, record_id, partition=partition, headers=[("id", record_id)])

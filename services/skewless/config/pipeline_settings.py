@@ -542,6 +542,8 @@ class PipelineSettings(SettingsModel):
     def _schema_problems(self) -> Iterator[str]:
         """Give the registry to the formats, and yield a line for each one whose schemas are missing."""
         yield from (f"splitter.{problem}" for problem in self.splitter.bind(self.registry))
+        for name, side in self.sides.items():
+            yield from (f"join.{name}.{problem}" for problem in side.parsing.bind(self.registry))
 
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.join.held_records import Records, records_of
+from skewless.parsing.formats import find_format
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import SourceRecords
@@ -23,7 +26,7 @@ class SideRules:
     """Full name of its topic."""
     parser: RecordParser
     is_json: bool
-    """Whether the records are JSON."""
+    """Whether results contain the records as JSON. Otherwise they contain their text."""
     earliest: int
     latest: int
     """Bounds of event times in ms."""
@@ -36,7 +39,7 @@ def side_rules(settings: JoinSideSettings) -> SideRules:
     return SideRules(
         topic=settings.topic,
         parser=RecordParser(settings.parsing),
-        is_json=settings.format.name == "json",
+        is_json=find_format(settings.format.name).in_json,
         earliest=settings.time.earliest,
         latest=settings.time.latest,
     )
@@ -61,13 +64,18 @@ def read_records(
         for row in _rows_without_their_id(source.keys, rows, ids):
             invalid.setdefault(row, "the record key is not the id")
     _check_times(rules, parsed.times[rows], rows, newest, invalid)
-    if invalid:
-        keep = ~np.isin(rows, np.fromiter(invalid, np.int32, len(invalid)))
-        ids = [record_id for record_id, is_kept in zip(ids, keep.tolist(), strict=True) if is_kept]
-        rows = rows[keep]
-    values = source.values  # read once: a batch may create the column at each use
-    kept = (values[row] or b"" for row in rows.tolist())
-    return records_of(ids, parsed.times[rows], offsets[rows], kept), invalid
+    columns = _without(invalid, rows.tolist(), ids)
+    documents, problems = rules.parser.documents(source, columns[0])
+    valid, kept_ids, kept = _without(problems, *columns, documents)
+    return records_of(kept_ids, parsed.times[valid], offsets[valid], kept), invalid | problems
+
+
+def _without(invalid: Mapping[int, str], rows: Sequence[int], *columns: Sequence[Any]) -> list[Any]:
+    """Return rows and columns without the rows that are invalid."""
+    if not invalid:
+        return [rows, *columns]
+    keep = [row not in invalid for row in rows]
+    return [list(compress(column, keep)) for column in (rows, *columns)]
 
 
 def _check_times(

@@ -84,8 +84,8 @@ class JoinSideSettings(SettingsModel):
             problems.append("time.unit: set time.field too, without it the time is the timestamp of the Kafka record")
         if self.time.earliest > self.time.latest:
             problems.append("time.earliest: is after time.latest")
-        names = ", ".join(name for name, found in BUILT_IN.items() if not found.has_schemas)
-        if self.format.name not in names.split(", "):
+        if self.format.name not in BUILT_IN:
+            names = ", ".join(BUILT_IN)
             return [*problems, f"format.name: must be one of {names}, because joined records contain both as JSON"]
         try:
             found = find_format(self.format.name).validate(self.format.resolved(), self.parsing)

@@ -78,6 +78,17 @@ class RecordParser:
         """Return the tuples of records."""
         return self._parse_content(records) if self._envelope is None else self._parse_opened(records, self._envelope)
 
+    def documents(self, records: SourceRecords, rows: Sequence[int]) -> tuple[Sequence[bytes], Problems]:
+        """Return the values of valid records as results contain them, and the reasons of those that cannot be, by row.
+
+        They are JSON or text; see `Format.in_json`.
+        """
+        if self._format is None:
+            return [b""] * len(rows), {}
+        values = self._format.values(records)
+        documents, problems = self._format.documents([values[row] for row in rows])
+        return documents, {rows[index]: reason for index, reason in problems.items()}
+
     def _parse_opened(self, records: SourceRecords, envelope: Envelope) -> ParsedBatch:
         """Open the envelope of each record, and parse what is in it."""
         opened = envelope.open(records, self._settings.limits, self._settings.headers)

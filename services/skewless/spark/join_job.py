@@ -36,7 +36,7 @@ def read_sides(spark: SparkSession, settings: PipelineSettings, ranges: TopicRan
     """Read the records of both topics, for `join_pipeline.answer`."""
     left, right = (
         join_pipeline.of_topic(
-            _read(spark, settings, ranges, side.value, headers=rules.id.header is not None), side, rules
+            _read(spark, settings, ranges, side.value, headers=rules.parsing.reads_headers), side, rules
         )
         for side, rules in _plan(settings, ranges).sides.items()
     )

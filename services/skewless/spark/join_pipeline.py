@@ -23,6 +23,7 @@ from skewless.algorithms.join.held_records import Records, records_of
 from skewless.algorithms.join.window_join import JoinRules, Side, WindowJoin
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.parsing.formats import find_format
 from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.spark.record_columns import record_columns
@@ -46,9 +47,9 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def of_topic(records: DataFrame, side: Side, settings: JoinSideSettings) -> DataFrame:
-    """Convert rows of Spark's Kafka source to those that `answer` reads. They need `headers` if the id is in one."""
+    """Convert rows of Spark's Kafka source to those that `answer` reads. They need `headers` if the side reads them."""
     timestamp = F.unix_millis("timestamp").alias("timestamp")
-    headers = ["headers"] if settings.id.header is not None else []
+    headers = ["headers"] if settings.parsing.reads_headers else []
     return records.select(F.lit(side.value).alias("side"), "partition", "offset", timestamp, "key", "value", *headers)
 
 
@@ -97,8 +98,8 @@ class JoinPlan:
         return merged
 
     def is_json(self, side: Side) -> bool:
-        """Return whether the records of a side are JSON."""
-        return self.sides[side].format.name == "json"
+        """Return whether results contain the records of a side as JSON."""
+        return find_format(self.sides[side].format.name).in_json
 
 
 def plan_of(settings: PipelineSettings, partitions: Mapping[Side, int]) -> JoinPlan:

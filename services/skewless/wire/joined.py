@@ -17,7 +17,8 @@ JOINED, UNMATCHED, JOIN_LATE = "skewless.joined.v1", "skewless.unmatched.v1", "s
 JOINED_HEADERS, UNMATCHED_HEADERS, JOIN_LATE_HEADERS = map(public_headers, (JOINED, UNMATCHED, JOIN_LATE))
 
 Original = Annotated[
-    msgspec.Raw, Meta(description="The record as it came: JSON if the topic contains JSON, otherwise its text.")
+    msgspec.Raw,
+    Meta(description="The record: JSON if its format is json or has a schema, otherwise its text as it came."),
 ]
 Id = Annotated[str, Meta(description="The id.")]
 Time = Annotated[Int64, Meta(description="Event time, ms since the epoch (UTC).")]

@@ -211,3 +211,49 @@ def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: 
     with pytest.raises(ConfigurationError) as caught:
         RecordParser(parsing)
     assert problem in str(caught.value)
+
+
+def test_avro_document_of_a_join_is_exact_json(tmp_path: Path) -> None:
+    user = record_of("User", id="string", born=logical("int", "date"))
+    schema = record_of(
+        "R",
+        key="string",
+        user=user,
+        other=["null", "User"],
+        price=logical("bytes", "decimal", precision=20, scale=2),
+        at=logical("long", "timestamp-micros"),
+        day=logical("int", "date"),
+        tags={"type": "array", "items": {"type": "enum", "name": "Tag", "symbols": ["NEW", "OLD"]}},
+        counts={"type": "map", "values": "double"},
+        content="bytes",
+    )
+    person = {"id": "ü", "born": date(2000, 1, 1)}
+    record = {
+        "key": "a",
+        "user": person,
+        "other": person,
+        "price": Decimal("123456789012345678.90"),
+        "at": AT,
+        "day": date(2026, 3, 1),
+        "tags": ["OLD", "NEW"],
+        "counts": {"x": 0.1, "y": float("nan")},
+        "content": b"\xff",
+    }
+    file = tmp_path / "schema.avsc"
+    file.write_text(json.dumps(schema))
+    settings = {"format": {"name": "avro", "schema": str(file)}, "key": {"field": "key"}}
+    parser = RecordParser(ParsingSettings.model_validate(settings))
+    not_a_date = encoded(record_of("R", key="string", day="long"), {"key": "a", "day": 2**40})
+    records = RecordColumns.of_values([None, encoded(schema, record)], np.zeros(2, np.int64))
+    (document,), problems = parser.documents(records, [1])
+    born = '{"id":"ü","born":"2000-01-01"}'
+    assert document.decode() == (
+        f'{{"key":"a","user":{born},"other":{born},"price":123456789012345678.90,"at":{TIME * 1000},'
+        '"day":"2026-03-01","tags":["OLD","NEW"],"counts":{"x":0.1,"y":null},"content":"/w=="}'
+    )
+    assert problems == {}
+    file.write_text(json.dumps(record_of("R", key="string", day=logical("int", "date"))))
+    parser = RecordParser(ParsingSettings.model_validate(settings))
+    records = RecordColumns.of_values([not_a_date], np.zeros(1, np.int64))
+    assert parser.parse(records).invalid == []
+    assert parser.documents(records, [0]) == ([b""], {0: "Avro that cannot be converted to JSON"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -132,3 +133,23 @@ def test_protobuf_text_that_does_not_compile_or_leaves_its_folder_is_refused() -
         compile_text(Schema("PROTOBUF", "message"))
     with pytest.raises(ValueError, match="outside of the folder"):
         compile_text(Schema("PROTOBUF", TEXT, {"../../x.proto": Schema("PROTOBUF", "")}))
+
+
+def test_protobuf_document_of_a_join_is_its_json_with_the_names_of_the_schema(tmp_path: Path) -> None:
+    format_ = {"name": "protobuf", "schema": str(descriptors(tmp_path)), "message": "acme.Click"}
+    parser = RecordParser(ParsingSettings.model_validate({"format": format_, "key": {"field": "user.id"}}))
+    message = click(user={"id": "a"}, price=2**60, label={"value": "x"}, page="/", camel_case="y")
+    broken = message.SerializeToString() + b"\x4a\x01\xff"  # text that is not UTF-8
+    records = RecordColumns.of_values([message.SerializeToString(), broken], np.zeros(2, np.int64))
+    assert parser.parse(records).invalid == []
+    documents, problems = parser.documents(records, [0, 1])
+    assert json.loads(documents[0]) == {
+        "user": {"id": "a"},
+        "price": str(2**60),
+        "at": "2026-01-01T00:00:00.123Z",
+        "label": "x",
+        "page": "/",
+        "items": [],
+        "camel_case": "y",
+    }
+    assert problems == {1: "Protobuf that cannot be converted to JSON"}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.parsing.avro.plan import plan_of
@@ -21,6 +24,9 @@ from skewless.parsing.formats.schema_format import SchemaFormatSettings
 from skewless.schema_registry.schema import Schema
 
 log = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+NAMED = "__named_schemas"
+"""Entry in which fastavro keeps the named types of a parsed schema."""
 
 
 class AvroSettings(SchemaFormatSettings):
@@ -38,6 +44,8 @@ class AvroSchema:
     """Plan of the fields that tuples need."""
     optional: Plan
     """Plan of the fields that conditions need."""
+    parsed: Any
+    """The schema without the logical types whose values are numbers or text in JSON."""
 
 
 class Avro(ElementFormat[AvroSchema]):
@@ -77,7 +85,17 @@ class Avro(ElementFormat[AvroSchema]):
         required, optional = (plan_of(parsed, named, self.wanted(optional=optional)) for optional in (False, True))
         if missing := self.missing_fields(required.absent):
             log.warning("%s has no field for %s of the settings", label, ", ".join(missing))
-        return AvroSchema(label, required, optional)
+        return AvroSchema(label, required, optional, _plain(parsed))
+
+    def document(self, schema: AvroSchema, payload: bytes) -> bytes:
+        """Return a record as JSON, with decimals as exact numbers; see `SchemaFormat.document`."""
+        from fastavro import schemaless_reader
+
+        try:
+            # A scan has checked its depth, and that no length is more than the bytes there are.
+            return _encode(schemaless_reader(io.BytesIO(payload), schema.parsed, None))
+        except (ArithmeticError, TypeError, EOFError) as error:
+            raise ValueError(str(error)) from None
 
     def scan(self, values: Sequence[bytes | None], invalid: Problems, *, optional: bool) -> Iterator[Scan]:
         """Scan the records of each schema; see `ElementFormat.scan`."""
@@ -86,6 +104,20 @@ class Avro(ElementFormat[AvroSchema]):
             plan = payloads.schema.optional if optional else payloads.schema.required
             found = read(plan, wanted, payloads.data, payloads.starts, payloads.ends, depth)
             yield Scan(payloads.rows, found, payloads.schema.label, plan.absent)
+
+
+def _plain(schema: Any) -> Any:
+    """Return a parsed schema that has no logical types but decimals and dates."""
+    if isinstance(schema, list):
+        return [_plain(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = schema.get("logicalType") in {"decimal", "date"}
+    plain = {name: part for name, part in schema.items() if name != "logicalType" or kept}
+    plain |= {name: _plain(plain[name]) for name in ("type", "items", "values", "fields") if name in plain}
+    if NAMED in plain:
+        plain[NAMED] = {name: _plain(part) for name, part in plain[NAMED].items()}
+    return plain
 
 
 def parse(schema: Schema) -> tuple[Any, Mapping[str, Any]]:

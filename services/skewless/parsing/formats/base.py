@@ -141,6 +141,8 @@ class Format(ABC):
     min_share: ClassVar[float] = 0.9
     """Share of the sampled values of a topic that `decode` has to accept, so that the topic can be of this format."""
 
+    in_json: ClassVar[bool] = False
+    """Whether `documents` returns JSON. Otherwise it returns text."""
     has_schemas: ClassVar[bool] = False
     """Whether records have a schema, without which they cannot be read."""
     schemas: SchemaCache[Any] | None = None
@@ -179,6 +181,10 @@ class Format(ABC):
 
         Each record is read alone, so the result does not depend on the split into batches.
         """
+
+    def documents(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], Problems]:
+        """Return valid values as results contain them, and the reasons of those that cannot be converted, by index."""
+        return [value or b"" for value in values], {}
 
     @abstractmethod
     def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:

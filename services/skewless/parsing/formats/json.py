@@ -83,6 +83,7 @@ class Json(Format):
         "path such as `user.id`, `hashtags[]` or `entities.hashtags[].text` (one tuple per element)"
     )
     kind: ClassVar[str] = "JSON"
+    in_json: ClassVar[bool] = True
     min_share: ClassVar[float] = 0.5  # nothing else is a JSON object: the other values are broken records
 
     def __init__(self, _settings: JsonSettings, fields: FieldSettings) -> None:

@@ -58,6 +58,10 @@ class JsonSchema(SchemaFormat[JsonSchemaOfRecords]):
         """Return that the schema exists; see `SchemaFormat.compile_schema`."""
         return JsonSchemaOfRecords()
 
+    def document(self, schema: JsonSchemaOfRecords, payload: bytes) -> bytes:  # noqa: ARG002 - as above
+        """Return the payload, which is JSON; see `SchemaFormat.document`."""
+        return payload
+
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
         """Read each record's fields; see `Format.extract`."""
         contents, invalid = self._contents(values)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import msgspec
 import numpy as np
 from pydantic import Field, model_validator
 
@@ -58,6 +59,8 @@ class ProtobufSchema:
     """Descriptor of the file; None for the schema of a file, which has one message."""
     plans: dict[tuple[Indexes, bool], Plan | None] = field(default_factory=dict)
     """Plans by message, and by whether conditions need the fields. None: there is no such message."""
+    message: Any = None
+    """Descriptor of the message of the schema of a file."""
 
 
 class Protobuf(ElementFormat[ProtobufSchema]):
@@ -101,6 +104,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
             ) from None
         except KeyError:
             raise ConfigurationError(f"format.message: {self._message} is not in {path}") from None
+        schema.message = descriptor
         for optional in (False, True):
             schema.plans[FIRST, optional] = plan_of(descriptor, self.wanted(optional=optional))
         required = schema.plans[FIRST, False]
@@ -111,6 +115,24 @@ class Protobuf(ElementFormat[ProtobufSchema]):
     def compile_schema(self, schema: Schema, label: str) -> ProtobufSchema:
         """Compile the text of a schema; see `SchemaFormat.compile_schema`."""
         return ProtobufSchema(label, compile_text(schema))
+
+    def document(self, schema: ProtobufSchema, payload: bytes) -> bytes:
+        """Return a message in Protobuf's JSON, with the names of its schema; see `SchemaFormat.document`."""
+        from google.protobuf import json_format, message_factory
+        from google.protobuf.message import DecodeError
+
+        descriptor, size = schema.message, 0
+        if schema.file is not None:
+            indexes, size = _indexes(payload) or (FIRST, 0)
+            descriptor = message_at(schema.file, indexes)
+        try:
+            message = message_factory.GetMessageClass(descriptor).FromString(payload[size:])
+            found = json_format.MessageToDict(
+                message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+            )
+        except (DecodeError, json_format.Error, TypeError) as error:  # TypeError: a message of an unknown type
+            raise ValueError(str(error)) from None
+        return msgspec.json.encode(found)
 
     def scan(self, values: Sequence[bytes | None], invalid: Problems, *, optional: bool) -> Iterator[Scan]:
         """Scan the records of each message; see `ElementFormat.scan`."""

@@ -82,6 +82,7 @@ class SchemaFormat(Format, Generic[Compiled]):
 
     settings: ClassVar[type[FormatSettings]] = SchemaFormatSettings
     has_schemas: ClassVar[bool] = True
+    in_json: ClassVar[bool] = True
     schema_type: ClassVar[str]
     """Type of the schemas, as a registry names it."""
 
@@ -127,6 +128,22 @@ class SchemaFormat(Format, Generic[Compiled]):
         if any(head[0] == 1 for head in heads):
             heads |= {value[:GUID_BYTES] for value in values if value and value[0] == 1}
         return frozenset(found[0] for head in heads if (found := split_prefix(head)) is not None)
+
+    @abstractmethod
+    def document(self, schema: Compiled, payload: bytes) -> bytes:
+        """Return the payload of a record as JSON. Raises ValueError if it cannot be converted."""
+
+    def documents(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], Problems]:
+        """Return each record as JSON; see `Format.documents`."""
+        invalid: Problems = {}
+        documents = [b""] * len(values)
+        for found in self.payloads(values, invalid):
+            for row, start, end in zip(found.rows.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True):
+                try:
+                    documents[row] = self.document(found.schema, found.data[start:end].tobytes())
+                except ValueError:
+                    invalid[row] = f"{self.kind} that cannot be converted to JSON"
+        return documents, invalid
 
     def payloads(self, values: Sequence[bytes | None], invalid: Problems) -> Iterator[Payloads[Compiled]]:
         """Yield the payloads of each schema, and add the records without a usable schema to `invalid`."""

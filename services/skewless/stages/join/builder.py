@@ -8,9 +8,11 @@ from skewless.algorithms.join.window_join import Side
 from skewless.config.stage_start import StageStart
 from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.parsing.join_records import side_rules
+from skewless.parsing.record_parser import RecordParser
 from skewless.stages.built_stage import BuiltStage, restore_each
 from skewless.stages.join.restore import restore_from
 from skewless.stages.join.step import JoinStep, JoinStepRules
+from skewless.stages.schema_fetches import with_schemas
 
 
 def build(start: StageStart) -> BuiltStage:
@@ -18,8 +20,10 @@ def build(start: StageStart) -> BuiltStage:
     pipeline = start.settings
     settings = pipeline.joined
     sides = {side: side_rules(settings.side(side)) for side in Side}
+    parsers: dict[str | None, RecordParser] = {rules.topic: rules.parser for rules in sides.values()}
     merged_partitions, writers = None, None
     if settings.repartition == "always":
+        parsers = {}  # the stages left and right parse the records
         merged_partitions = {side: start.count_partitions(side.value) for side in Side}
         sides = {side: replace(sides[side], topic=pipeline.topic(f"{side.value}-records")) for side in Side}
         writers = {side: (pipeline.group(side.value), pipeline.topic(side.value)) for side in Side}
@@ -37,4 +41,13 @@ def build(start: StageStart) -> BuiltStage:
     )
     progress = ReadProgress()
     restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides, writers, progress)
-    return BuiltStage(JoinStep(rules), restore=restore_each(restore), restore_progress=progress, end_of_partition=True)
+    step = JoinStep(rules)
+    processor, dependency = with_schemas(parsers, step)
+    return BuiltStage(
+        step,
+        processor=processor,
+        dependency=dependency,
+        restore=restore_each(restore),
+        restore_progress=progress,
+        end_of_partition=True,
+    )

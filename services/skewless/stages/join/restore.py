@@ -112,4 +112,5 @@ def _records(batch: MessageBatch, rules: SideRules, *, merged: bool) -> Records:
         return records_in(batch.keys, batch.values, offsets)[0]
     # They were parsed before, so each is valid and has one id.
     parsed = rules.parser.parse(batch)
-    return records_of(parsed.keys, parsed.times, offsets, (value or b"" for value in batch.values))
+    documents, _ = rules.parser.documents(batch, range(len(batch.values)))
+    return records_of(parsed.keys, parsed.times, offsets, documents)

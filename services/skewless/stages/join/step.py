@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,6 +80,8 @@ class JoinStep(MultiInputStep):
         self._blocked: frozenset[TopicPartition] = frozenset()
         self._stalled: str | None = None
         self._waiting: tuple[str, ...] = ()
+        self.waits: Callable[[], tuple[str, ...]] = tuple
+        """Returns what partitions wait for; set by the stage if a side needs schemas of a registry."""
         self._pairs = 0
         self._waits = Histogram(WAITS)
         self._unmatched: Counter[Side] = Counter()
@@ -238,8 +240,8 @@ class JoinStep(MultiInputStep):
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The silent partitions, as of the last flush."""
-        return self._waiting
+        """The silent partitions, as of the last flush, and those that wait for a schema."""
+        return (*self._waiting, *self.waits())
 
     # Commits
 

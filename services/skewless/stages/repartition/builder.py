@@ -9,6 +9,7 @@ from skewless.config.stage_start import StageStart
 from skewless.parsing.join_records import side_rules
 from skewless.stages.built_stage import BuiltStage
 from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, RepartitionStep
+from skewless.stages.schema_fetches import with_schemas
 
 
 def build_left(start: StageStart) -> BuiltStage:
@@ -34,4 +35,6 @@ def _build(side: Side, start: StageStart) -> BuiltStage:
         max_ahead_ms=pipeline.event_time_rules().max_ahead_ms,
         drain=start.drain,
     )
-    return BuiltStage(RepartitionStep(rules), end_of_partition=True)
+    step = RepartitionStep(rules)
+    processor, dependency = with_schemas({None: rules.records.parser}, step)
+    return BuiltStage(step, processor=processor, dependency=dependency, end_of_partition=True)

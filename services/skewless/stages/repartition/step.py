@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,6 +79,8 @@ class RepartitionStep(Step):
         self._rules = rules
         self._sources: dict[int, SourcePartition] = {}
         self._late = 0
+        self.waits: Callable[[], tuple[str, ...]] = tuple
+        """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """Restore the committed checkpoint. The first flush reports its state again."""
@@ -124,6 +126,11 @@ class RepartitionStep(Step):
         yield from late_records(
             self._rules.side.value, partition, records.take(late), watermarks.tolist(), is_json=is_json
         )
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What partitions wait for."""
+        return self.waits()
 
     @property
     def blocked(self) -> frozenset[int]:
