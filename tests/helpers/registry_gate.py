@@ -33,7 +33,9 @@ class Gate:
     """Port of the registry."""
     accepts: Accepts = lambda _authorization: True
     status: int | None = None
-    """Status of all answers. None: those of the registry."""
+    """Status of all answers, or of those to requests of `part`. None: those of the registry."""
+    part: str = ""
+    """Part of the paths of requests whose answer has `status`."""
     content: bytes = b""
     """Content of the answers with `status`."""
     is_open: threading.Event = field(default_factory=threading.Event)
@@ -90,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         gate.asked.append(self.path)
         gate.is_open.wait()
-        if gate.status is not None:
+        if gate.status is not None and gate.part in self.path:
             self._send(gate.status, "text/html", gate.content)
         elif not gate.accepts(self.headers.get("Authorization", "")):
             self._send(401, "application/json", b'{"error_code": 401, "message": "Unauthorized"}')

@@ -50,8 +50,7 @@ def result_reader(settings: PipelineSettings) -> ToJson:
         except UnknownSchemaError:
             raise BadRecordError(f"the registry has no schema {schema_id}") from None
 
-    as_text = settings.aggregator.numbers == "text"
-    return decoder(schema_format, schema_of_results(settings), text_of, as_text=as_text)
+    return decoder(schema_format, schema_of_results(settings), text_of)
 
 
 def schema_of_results(settings: PipelineSettings) -> ResultSchema:

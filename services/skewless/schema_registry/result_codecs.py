@@ -37,20 +37,15 @@ def encoder(schema_format: SchemaFormat, schema: ResultSchema, schema_id: int) -
             return _protobuf_encoder(schema, prefix + _FIRST_MESSAGE)
 
 
-def decoder(
-    schema_format: SchemaFormat, schema: ResultSchema, text_of: Callable[[int], str], *, as_text: bool
-) -> ToJson:
-    """Return a function from values to JSON.
-
-    `text_of` returns a schema by its id. `as_text`: whether exact numbers are text.
-    """
+def decoder(schema_format: SchemaFormat, schema: ResultSchema, text_of: Callable[[int], str]) -> ToJson:
+    """Return a function from values to JSON. `text_of` returns a schema by its id."""
     match schema_format:
         case "json_schema":
             decode: ToJson = _content
         case "avro":
             decode = _avro_decoder(text_of)
         case "protobuf":
-            decode = _protobuf_decoder(schema, as_text=as_text)
+            decode = _protobuf_decoder(schema)
     # A pipeline may have written JSON before its format was set.
     return lambda value: value if value.startswith(b"{") else decode(value)
 
@@ -134,7 +129,7 @@ def _protobuf_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
     return encode
 
 
-def _protobuf_decoder(schema: ResultSchema, *, as_text: bool) -> ToJson:
+def _protobuf_decoder(schema: ResultSchema) -> ToJson:
     from google.protobuf.message import DecodeError
 
     message = _message_type(schema)
@@ -147,19 +142,19 @@ def _protobuf_decoder(schema: ResultSchema, *, as_text: bool) -> ToJson:
             found = message.FromString(content[1:])
         except DecodeError:
             raise BadRecordError(f"not Protobuf of schema {schema_id}") from None
-        fields = {column.name: _field(column, found, as_text=as_text) for column in schema.columns}
+        fields = {column.name: _field(column, found) for column in schema.columns}
         return encode_json(fields)  # type: ignore[arg-type]  # as above
 
     return decode
 
 
-def _field(column: Column, message: Any, *, as_text: bool) -> Any:
+def _field(column: Column, message: Any) -> Any:
     if column.is_list:
         found: Any = list(getattr(message, column.name))
     else:
         is_absent = column.is_result and not message.HasField(column.name)
         found = None if is_absent else getattr(message, column.name)
-    return _in_list(column, found, Decimal) if column.is_decimal and not as_text else found
+    return _in_list(column, found, Decimal) if column.is_decimal else found
 
 
 def _message_type(schema: ResultSchema) -> Any:

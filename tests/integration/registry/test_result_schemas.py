@@ -14,6 +14,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from helpers.kafka import free_ports
+from helpers.registry_gate import Gate
 from helpers.schema_registry import RegistryServer
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import result_reader, result_writer, schema_of_results, subject_of
@@ -98,6 +99,17 @@ def test_writer_with_one_more_result_is_compatible_and_earlier_records_are_read(
     after = settings_of(registry_server.url, schema_format, before.name, aggregates=[*RESULTS, "max"])
     assert result_writer(after).encode is not None
     assert json.loads(result_reader(after)(value))["total"] == 12.5
+
+
+def test_writer_whose_subject_is_unknown_to_the_check_registers_it(registry_server: RegistryServer) -> None:
+    """Confluent's registry answers with 404 if a subject is new. That of the tests has no objection instead."""
+    gate = Gate(registry_server.port, status=404, part="/compatibility/")
+    gate.content = b'{"error_code": 40401, "message": "Subject not found."}'
+    with gate.running():
+        settings = settings_of(gate.url, "avro")
+        value = result_writer(settings).encode(record_of(settings))
+    subject = subject_of(settings, schema_of_results(settings))
+    assert registry_server.get(f"/subjects/{subject}/versions/latest")["id"] == int.from_bytes(value[1:5], "big")
 
 
 def test_writer_without_an_answer_of_the_registry_is_unreachable() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from skewless.parsing.formats import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
+from skewless.schema_registry.schema import KEY_HEADER, prefix
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
 
@@ -81,6 +84,32 @@ def test_parser_record_key_in_json_is_the_key() -> None:
     ]
     parsed = parse({"key": {**key, "lowercase": True}}, keys=[b'"Ab"', b"true", b"1.5", b'{"a": 1}', b"null"])
     assert (parsed.keys, [row for row, _ in parsed.invalid]) == (["ab", "true", "1.5"], [3, 4])
+
+
+def test_parser_needs_the_schemas_of_values_and_of_record_keys() -> None:
+    """They are fetched before a batch is processed, from a cache each: a schema has another plan for a key."""
+    document: dict[str, Any] = {
+        "format": "avro",
+        "key": {"from": "record_key", "encoding": "avro"},
+        "value": {"field": "n"},
+    }
+    settings = ParsingSettings.model_validate(document)
+    assert settings.bind(RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})) == []
+    parser, guid = RecordParser(settings), UUID(int=7)
+    records = RecordColumns(
+        [prefix(7) + b"x", None, prefix(guid) + b"x", b"{"],
+        np.zeros(4, np.int64),
+        [prefix(8) + b"y", b"y", None, b""],
+        [(), [(KEY_HEADER, prefix(guid))], [("other", b"")], ()],
+    )
+    (values, value_ids), (keys, key_ids) = parser.needed_schemas(records)
+    assert (sorted(map(str, value_ids)), sorted(map(str, key_ids))) == ([str(guid), "7"], [str(guid), "8"])
+    assert values is not keys
+    assert parser.schemas == [values, keys]
+    only_keys = ParsingSettings.model_validate({"key": document["key"]})
+    assert (only_keys.reads_value, only_keys.reads_record_key, only_keys.reads_headers) == (False, True, True)
+    (problem,) = only_keys.bind(None)
+    assert problem.startswith("key.encoding: schemas are missing for record keys in avro: set registry.url")
 
 
 def test_parser_record_key_without_fields_does_not_read_the_value() -> None:

@@ -7,15 +7,18 @@ from decimal import Decimal
 from typing import Any, get_args
 
 import pytest
+from google.protobuf import message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import schema_of_results, subject_of
 from skewless.errors import BadRecordError
+from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.schema_registry.result_codecs import decoder, encoder
 from skewless.schema_registry.result_registration import differences
 from skewless.schema_registry.result_schemas import SchemaFormat
+from skewless.schema_registry.schema import Schema
 from skewless.wire.aggregates import aggregate_type, encode_json
 
 FORMATS: tuple[SchemaFormat, ...] = get_args(SchemaFormat)
@@ -24,8 +27,8 @@ EXACT = st.integers(-(10**30), 10**30).map(lambda number: Decimal(number).scaleb
 DOUBLE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def settings_of(**aggregator: Any) -> PipelineSettings:
-    value = {"price": {"field": "p", "decimals": 2}, "name": {"field": "n", "kind": "text", "missing": "skip"}}
+def settings_of(decimals: int = 2, **aggregator: Any) -> PipelineSettings:
+    value = {"price": {"field": "p", "decimals": decimals}, "name": {"field": "n", "kind": "text", "missing": "skip"}}
     aggregates = [
         "count",
         {"sum": "price"},
@@ -76,13 +79,27 @@ def test_result_decoded_is_the_json_of_the_encoded_record(
     record_type = aggregate_type(settings.results, settings.aggregator.numbers, parts)
     encode = encoder(schema_format, schema, 7)
     texts = {7: schema.text(schema_format)}
-    to_json = decoder(schema_format, schema, texts.__getitem__, as_text=as_text)
+    to_json = decoder(schema_format, schema, texts.__getitem__)
     for row in rows:
         fields = [_as_text(field) for field in row] if as_text else list(row)
         record = record_type(*fields)
         value = encode(record)
         assert value[:5] == b"\0\0\0\0\7"
         assert json.loads(to_json(value), parse_float=Decimal) == json.loads(encode_json(record), parse_float=Decimal)
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+@pytest.mark.parametrize("number", [0.1, -0.07, 1e-07, 12345678.9, 1e22])
+def test_double_has_the_digits_of_the_result_without_an_exponent(schema_format: SchemaFormat, number: float) -> None:
+    """Small results are doubles, of which `0.1` is not a tenth."""
+    settings = settings_of(decimals=9, aggregates=[{"sum": "price", "as": "total"}])
+    schema, parts = schema_of_results(settings), settings.splitter.key.parts
+    record = aggregate_type(settings.results, "number", parts)("k", 0, 1, "DE", "Köln", number, 1)
+    value = encoder(schema_format, schema, 7)(record)
+    to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format))
+    assert json.loads(to_json(value), parse_float=Decimal)["total"] == Decimal(repr(number))
+    if schema_format == "protobuf":  # the number is text
+        assert f"{Decimal(repr(number)):f}".encode() in value
 
 
 def _as_text(field: Any) -> Any:
@@ -103,7 +120,7 @@ CASES = [
 @pytest.mark.parametrize(("schema_format", "value"), CASES)
 def test_value_that_is_no_result_is_a_bad_record(schema_format: SchemaFormat, value: bytes) -> None:
     schema = schema_of_results(settings_of())
-    to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format), as_text=False)
+    to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format))
     with pytest.raises(BadRecordError):
         to_json(value)
 
@@ -111,7 +128,7 @@ def test_value_that_is_no_result_is_a_bad_record(schema_format: SchemaFormat, va
 @pytest.mark.parametrize("schema_format", FORMATS)
 def test_json_of_before_the_format_was_set_is_read(schema_format: SchemaFormat) -> None:
     schema = schema_of_results(settings_of())
-    to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format), as_text=False)
+    to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format))
     assert to_json(b'{"key":"a"}') == b'{"key":"a"}'
 
 
@@ -148,6 +165,35 @@ def test_schema_of_protobuf_keeps_the_numbers_of_results_when_one_is_appended() 
     before, after = numbers(["count"]), numbers(["count", {"sum": "price"}])
     assert before.items() < after.items()
     assert before["revision"] == 6, "after the parts of the key"
+
+
+def test_schema_of_protobuf_as_registered_reads_the_messages() -> None:
+    """Consumers compile the registered text. A result that is missing is then absent, and not 0."""
+    settings = settings_of()
+    schema, parts = schema_of_results(settings), settings.splitter.key.parts
+    row = (
+        "k",
+        0,
+        1,
+        "DE",
+        "Köln",
+        3,
+        Decimal("12.50"),
+        None,
+        2,
+        [Decimal("7.25"), Decimal("5.25")],
+        Decimal("5.25"),
+        1,
+    )
+    value = encoder("protobuf", schema, 7)(aggregate_type(settings.results, "number", parts)(*row))
+    file = compile_text(Schema("PROTOBUF", schema.text("protobuf")))
+    message: Any = message_factory.GetMessageClass(file.message_types_by_name["Aggregate"]).FromString(value[6:])
+    absent = {column.name for column, field in zip(schema.columns, row, strict=True) if field is None}
+    results = {column.name for column in schema.columns if column.is_result and not column.is_list}
+    assert {name for name in results if not message.HasField(name)} == absent
+    found = [getattr(message, column.name) for column in schema.columns if column.name not in absent]
+    expected = ["k", 0, 1, "DE", "Köln", 3, "12.50", 2, ["7.25", "5.25"], "5.25", 1]
+    assert found == expected
 
 
 def test_pipeline_with_a_format_and_no_registry_is_refused() -> None:
