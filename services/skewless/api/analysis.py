@@ -148,20 +148,22 @@ def inspect(  # noqa: PLR0913 - passed by name
     since: str | None = None,
     key: str | None = None,
     kafka: Mapping[str, Any] | None = None,
+    registry: Mapping[str, Any] | None = None,
 ) -> TopicReport:
     """Measure the newest `records` of a topic, or those of the last `since`, such as "1h". Writes nothing to Kafka.
 
-    `key` is the field to use as key, or "record key". `kafka` is that section of a pipeline file.
+    `key` is the field to use as key, or "record key". `kafka` and `registry` are sections of a pipeline file.
 
     Raises CheckFailedError if there are no records, and ConfigurationError for an invalid argument.
     """
     since_s = None if since is None else parse_duration(since)
     if since is not None and since_s is None:
         raise ConfigurationError(f"since: {since!r} is not {FORM}")
-    sections: dict[str, Any] = {} if kafka is None else {"kafka": kafka}
-    cluster = Pipeline(topic, brokers=brokers, **sections).settings.kafka
-    sample = sample_range(cluster, topic, records, since_s, time.time_ns() // 1_000_000)
-    return TopicReport(inspect_topic(cluster, topic, sample, key))
+    named = {"kafka": kafka, "registry": registry}
+    sections: dict[str, Any] = {name: section for name, section in named.items() if section is not None}
+    settings = Pipeline(topic, brokers=brokers, **sections).settings
+    sample = sample_range(settings.kafka, topic, records, since_s, time.time_ns() // 1_000_000)
+    return TopicReport(inspect_topic(settings.kafka, topic, sample, key, registry=settings.registry))
 
 
 def simulate(  # noqa: PLR0913 - passed by name

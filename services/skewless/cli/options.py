@@ -18,12 +18,14 @@ from skewless.times import FORM, parse_duration
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.settings import KafkaSettings
+    from skewless.schema_registry.settings import RegistrySettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_FILE = Path("pipeline.yaml")
+REGISTRY_URL = "registry.url"
 SET_VARIABLES = "skewless.set_variables"
-"""Key in click's `meta`: environment variables that --set has set -> settings as the user wrote them."""
+"""Key in click's `meta`: environment variables that options have set -> the option as the user wrote it."""
 
 
 def default_file() -> Path | None:
@@ -44,17 +46,29 @@ def _set_variables(ctx: click.Context, _param: click.Parameter, assignments: Seq
     """
     from skewless.config.loader import variable_of
 
-    settings: dict[str, str] = {}
+    options: dict[str, str] = {}
     values: dict[str, str] = {}
     for assignment in assignments:
         setting, equals, value = assignment.partition("=")
         if not equals or not all(setting.split(".")):
             raise click.BadParameter(f"{assignment!r} is not NAME=VALUE, such as router.workers=8.")
-        settings[variable_of(setting)] = setting
+        options[variable_of(setting)] = f"--set {setting}"
         values[variable_of(setting)] = value
+    _set_until_closed(ctx, values, options)
+
+
+def _set_registry(ctx: click.Context, _param: click.Parameter, url: str | None) -> None:
+    from skewless.config.loader import variable_of
+
+    if url is not None:
+        variable = variable_of(REGISTRY_URL)
+        _set_until_closed(ctx, {variable: url}, {variable: "--registry"})
+
+
+def _set_until_closed(ctx: click.Context, values: Mapping[str, str], options: Mapping[str, str]) -> None:
     before = {name: os.environ.get(name) for name in values}
     ctx.call_on_close(lambda: _restore(before))
-    ctx.meta[SET_VARIABLES] = settings
+    ctx.meta.setdefault(SET_VARIABLES, {}).update(options)
     os.environ.update(values)
 
 
@@ -92,6 +106,16 @@ def _pipeline_options(command: Command, default: str = "", callback: Callable[..
     text = f"The pipeline's YAML file. {default}{_OVERRIDES}"
     file = click.option("-f", "--file", type=click.Path(path_type=Path), callback=callback, metavar="FILE", help=text)
     return file(_set_option(command))
+
+
+registry_option = click.option(
+    "--registry",
+    metavar="URL",
+    expose_value=False,
+    callback=_set_registry,
+    help="Address of the schema registry, if records have schema ids. Its login is read from the environment, such as "
+    "SKEWLESS__REGISTRY__USERNAME and SKEWLESS__REGISTRY__PASSWORD.",
+)
 
 
 def _hide_progress(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
@@ -166,11 +190,11 @@ def load_settings(file: Path | None) -> PipelineSettings:
 
 
 def _by_option(problem: str) -> str:
-    """Return a problem with --set in place of the variable that this option has set."""
+    """Return a problem with the option in place of the variable that it has set."""
     context = click.get_current_context(silent=True)
     name, _, message = problem.partition(": ")
-    setting = context.meta.get(SET_VARIABLES, {}).get(name) if context else None
-    return problem if setting is None else f"--set {setting}: {message}"
+    option = context.meta.get(SET_VARIABLES, {}).get(name) if context else None
+    return problem if option is None else f"{option}: {message}"
 
 
 def topic_of(option: str, name: str) -> str:
@@ -202,14 +226,32 @@ def kafka_of(file: Path | None, servers: str | None) -> KafkaSettings:
 
     They are the section `kafka` of the file or, without a file, of the environment. `servers` overrides the address.
     """
-    from skewless.config.loader import BOOTSTRAP_SERVERS, PREFIX, load
+    return with_servers(_sections(file, "kafka").kafka, servers)
+
+
+def connections_of(file: Path | None, servers: str | None) -> tuple[KafkaSettings, RegistrySettings | None]:
+    """Return the settings of Kafka, as `kafka_of`, and those of the schema registry; None if its address is not set."""
+    from skewless.config.loader import variable_of
+
+    is_set = variable_of(REGISTRY_URL) in map(str.upper, os.environ)
+    settings = _sections(file, "kafka", *(["registry"] if is_set else []))
+    return with_servers(settings.kafka, servers), settings.registry
+
+
+def _sections(file: Path | None, *sections: str) -> PipelineSettings:
+    """Return the settings of the file or, without a file, these sections from the environment."""
+    from skewless.config.loader import BOOTSTRAP_SERVERS, load, variable_of
 
     if file is not None:
-        return with_servers(load_settings(file).kafka, servers)
+        return load_settings(file)
     # Other variables are not read, because those of a pipeline may not be valid without its file.
-    names = [name for name in os.environ if name == BOOTSTRAP_SERVERS or name.upper().startswith(f"{PREFIX}KAFKA__")]
+    prefixes = tuple(f"{variable_of(section)}__" for section in sections)
+    names = [name for name in os.environ if name == BOOTSTRAP_SERVERS or name.upper().startswith(prefixes)]
     required = {"SKEWLESS__NAME": "topic", "SKEWLESS__SOURCE__TOPIC": "topic"}
-    return with_servers(load(None, {name: os.environ[name] for name in names} | required).kafka, servers)
+    try:
+        return load(None, {name: os.environ[name] for name in names} | required)
+    except ConfigurationError as error:
+        raise ConfigurationError(*map(_by_option, error.problems)) from None
 
 
 def with_servers(kafka: KafkaSettings, servers: str | None) -> KafkaSettings:

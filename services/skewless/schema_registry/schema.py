@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -37,6 +38,22 @@ def split_prefix(payload: bytes) -> tuple[SchemaId, int] | None:
     if len(payload) >= _GUID.size and payload[0] == 1:
         return UUID(bytes=_GUID.unpack_from(payload)[1]), _GUID.size
     return None
+
+
+def split_message(value: bytes) -> tuple[Sequence[int], int]:
+    """Return the indexes of the message of a value in Protobuf, and the number of the bytes before its payload.
+
+    Raises ValueError if there are none.
+    """
+    from confluent_kafka.schema_registry.serde import SchemaId as PrefixReader
+    from confluent_kafka.serialization import SerializationError
+
+    reader = PrefixReader("PROTOBUF")
+    try:
+        payload = reader.from_bytes(io.BytesIO(value)).read()
+    except (SerializationError, EOFError, struct.error) as error:
+        raise ValueError(f"no message: {error}") from None
+    return reader.message_indexes or (0,), len(value) - len(payload)
 
 
 def prefix(schema_id: SchemaId) -> bytes:

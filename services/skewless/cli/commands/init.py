@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.cli.options import Duration, bootstrap_servers_option, kafka_of, no_progress, topic_of
+from skewless.cli.options import (
+    Duration,
+    bootstrap_servers_option,
+    connections_of,
+    no_progress,
+    registry_option,
+    topic_of,
+)
 from skewless.cli.plain_text import field_label
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
     from skewless.kafka.settings import KafkaSettings
     from skewless.lab.inspection.pipeline_file import Choices
+    from skewless.schema_registry.settings import RegistrySettings
 
 DEFAULT_RECORDS = 200_000
 
@@ -32,6 +40,7 @@ DEFAULT_RECORDS = 200_000
     help="File to write. An existing file is not replaced.",
 )
 @bootstrap_servers_option()
+@registry_option
 @click.option(
     "--records", type=click.IntRange(min=1), default=DEFAULT_RECORDS, show_default=True, help="Records to read."
 )
@@ -62,18 +71,19 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     Examples:
       skewless init clicks
       skewless init clicks -b kafka:9092 --key user.id -o clicks.yaml --yes
+      skewless init clicks --registry https://registry:8081
     """  # noqa: D301 - \b is click's marker for unwrapped text
     from skewless.lab.inspection.pipeline_file import choices_of, event_time_of, pipeline_file, usable_keys
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
     _require_writable(output)
-    kafka = kafka_of(None, bootstrap_servers)
+    kafka, registry = connections_of(None, bootstrap_servers)
     source = topic_of("TOPIC", topic)
     now_ms = time.time_ns() // 1_000_000
     sample = sample_range(kafka, source, records, since, now_ms)
     with report_progress("reading", sample.records, time.monotonic()) as progress:
-        report = inspect_topic(kafka, source, sample, key, progress.update)
+        report = inspect_topic(kafka, source, sample, key, registry=registry, on_progress=progress.update)
     if not usable_keys(report):
         advice = report["format"]["advice"] or "docs/how-to/read-any-topic.md shows how to read other formats"
         raise CheckFailedError(
@@ -86,7 +96,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         choices = dataclasses.replace(choices, name=name)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         choices = _ask(report, choices)
-    text = pipeline_file(report, choices, _kafka_section(kafka), now_ms)
+    used = registry if _has_schemas(report) else None
+    text = pipeline_file(report, choices, _connections(kafka, used), now_ms)
     _require_valid(text)
     try:
         output.write_text(text, encoding="utf-8")
@@ -124,8 +135,16 @@ def _ask(report: dict[str, Any], proposed: Choices) -> Choices:
     return dataclasses.replace(proposed, key=keys[key], lateness_s=lateness_s, workers=workers)
 
 
-def _kafka_section(kafka: KafkaSettings) -> dict[str, Any]:
-    """Return the settings of the connection, without secrets."""
+def _has_schemas(report: dict[str, Any]) -> bool:
+    """Return whether the records have schemas of a registry."""
+    from skewless.parsing.formats import find_format
+
+    chosen = report["format"]["splitter_format"]
+    return chosen is not None and find_format(chosen["name"]).has_schemas
+
+
+def _connections(kafka: KafkaSettings, registry: RegistrySettings | None) -> dict[str, Any]:
+    """Return the sections of the connections, without secrets."""
     section = kafka.model_dump(
         exclude_defaults=True,
         mode="json",
@@ -136,7 +155,16 @@ def _kafka_section(kafka: KafkaSettings) -> dict[str, Any]:
         },
     )
     section["bootstrap_servers"] = kafka.bootstrap_servers
-    return section
+    if registry is None:
+        return {"kafka": section}
+    return {
+        "kafka": section,
+        "registry": registry.model_dump(
+            exclude_defaults=True,
+            mode="json",
+            exclude={"password": True, "oauthbearer": {"client_secret"}, "tls": {"key_password"}},
+        ),
+    }
 
 
 def _require_valid(text: str) -> None:

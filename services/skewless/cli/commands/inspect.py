@@ -12,9 +12,10 @@ import click
 from skewless.cli.options import (
     Duration,
     bootstrap_servers_option,
-    kafka_of,
+    connections_of,
     no_progress,
     optional_pipeline_file,
+    registry_option,
     topic_of,
 )
 from skewless.errors import CheckFailedError, ConfigurationError
@@ -31,6 +32,7 @@ records_per_s.
 Examples:
   skewless inspect clicks
   skewless inspect clicks -b kafka:9092 --since 1h --key user.id --html clicks.html
+  skewless inspect clicks --registry https://registry:8081
   skewless inspect clicks --json --fail-if 'max_share > 0.05' --fail-if 'max_over_avg > 1.5'
 """
 
@@ -38,6 +40,7 @@ Examples:
 @click.command("inspect", epilog=_EPILOG)
 @click.argument("topic")
 @bootstrap_servers_option("those of the pipeline with -f, else ")
+@registry_option
 @click.option(
     "--records",
     type=click.IntRange(min=1),
@@ -77,7 +80,7 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
     """Measure a topic: its format, hottest keys, skew, sizes and times, and the load balance of each grouping.
 
     Reads the newest records without a consumer group and writes nothing to Kafka. The file of -f is used only for its
-    section `kafka`, with the security settings.
+    sections `kafka` and `registry`, with the security settings.
     """
     from skewless.lab.inspection.conditions import Condition, measures_of
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
@@ -86,10 +89,11 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
     checks = [Condition.parse(text) for text in conditions]
     if html is not None:
         _require_writable(html)
-    name, kafka = topic_of("TOPIC", topic), kafka_of(file, bootstrap_servers)
+    name = topic_of("TOPIC", topic)
+    kafka, registry = connections_of(file, bootstrap_servers)
     sample = sample_range(kafka, name, records, since, time.time_ns() // 1_000_000)
     with report_progress("reading", sample.records, time.monotonic()) as progress:
-        report = inspect_topic(kafka, name, sample, key, progress.update)
+        report = inspect_topic(kafka, name, sample, key, registry=registry, on_progress=progress.update)
     measures = measures_of(report)
     failures = [failure for check in checks if (failure := check.failure(measures))]
     if html is not None:

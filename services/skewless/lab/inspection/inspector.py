@@ -23,6 +23,7 @@ from skewless.lab.inspection.field_roles import (
 from skewless.lab.inspection.format_detection import detect, detect_envelope, detect_in
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
 from skewless.lab.inspection.load_comparison import LoadComparison
+from skewless.lab.inspection.registered_records import ids_of, of_registry, read_with, with_ids, without_registry
 from skewless.lab.inspection.sizes import Sizes
 from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.field_settings import FieldRef, LimitSettings
@@ -31,6 +32,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import NO_TIME
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
 RECORD_KEY = "record key"
@@ -57,13 +59,15 @@ _Sampled = TypeVar("_Sampled")
 class _Candidate:
     """A possible key: where it is read, and the profile of its values."""
 
-    def __init__(self, name: str, settings: dict[str, Any] | None, counters: int) -> None:
+    def __init__(
+        self, name: str, settings: dict[str, Any] | None, counters: int, registry: RegistrySettings | None
+    ) -> None:
         self.name = name
         self.settings = settings
         """Value of `splitter`; None for record keys that a pipeline cannot read."""
         # Record keys are measured without the values: keys of records without a value or time count, too.
         measured = {"key": settings["key"]} if settings and name == RECORD_KEY else settings
-        self._parser = RecordParser(ParsingSettings.model_validate(measured)) if measured else None
+        self._parser = _parser(measured, registry) if measured else None
         self.profile = KeyProfile(counters, SAMPLED_KEYS)
         self.records = 0
         self.invalid: Counter[str] = Counter()
@@ -90,12 +94,23 @@ class _Candidate:
 class Inspector:
     """Measures the records of a topic. The first batch decides the format and the candidates for key and time."""
 
-    def __init__(self, first: Sequence[SourceRecords], key: str | None) -> None:
-        self._envelope = detect_envelope(_sampled_records(first))
-        content = self._opened(first)
-        self.detected = (
-            detect(_sample(content)) if self._envelope is None else detect_in(self._envelope, _sample(content))
-        )
+    def __init__(
+        self, first: Sequence[SourceRecords], key: str | None, registry: RegistrySettings | None = None
+    ) -> None:
+        self._registry = registry
+        self._ids = ids_of(value for records in first for value in with_ids(records))
+        registered = None
+        if registry is not None and self._ids:
+            registered = read_with(registry, first, self._ids)
+        readable = first if registered is None else registered.records
+        self._envelope = detect_envelope(_sampled_records(readable))
+        content = self._opened(readable)
+        detected = detect(_sample(content)) if self._envelope is None else detect_in(self._envelope, _sample(content))
+        if registered is not None:
+            detected = of_registry(detected, registered)
+        elif self._ids and detected.settings != {"name": "json"}:
+            detected = without_registry(self._ids)
+        self.detected = detected
         self._times = {KAFKA_TIME: TimeProfile()}
         self._sizes, self._key_sizes = Sizes(), Sizes()
         self._records: Counter[int] = Counter()
@@ -181,7 +196,9 @@ class Inspector:
         """
         record_keys = [value for records in first for value in records.keys]
         present = [value for value in record_keys if value is not None]
-        self._encoding = encoding_of(present)
+        # A key in the wire format may have the size of an integer.
+        is_registered = bool(self._ids and ids_of(present))
+        self._encoding = None if is_registered else encoding_of(present)
         has_record_keys = bool(present) and len(present) >= MIN_KEY_SHARE * len(record_keys)
         found: dict[FieldRef, bool] = {}
         if has_record_keys:
@@ -201,7 +218,7 @@ class Inspector:
         candidates: list[_Candidate] = []
         for name in names:
             counters = CANDIDATE_COUNTERS if candidates else KEY_COUNTERS
-            candidates.append(_Candidate(str(name), self._splitter(name), counters))
+            candidates.append(_Candidate(str(name), self._splitter(name), counters, self._registry))
         if key is not None:
             self._require_values(candidates[0], first)
         return candidates
@@ -254,9 +271,7 @@ class Inspector:
         time = self._time_fields[0]
         read = {"format": self.detected.settings, "envelope": self._envelope and self._envelope.name}
         # Each record has the key `partition`, so only the time can make it invalid.
-        return RecordParser(
-            ParsingSettings.model_validate({**read, "key": {"from": "partition"}, "time": time.settings})
-        )
+        return _parser({**read, "key": {"from": "partition"}, "time": time.settings}, self._registry)
 
     def _add_times(self, records: SourceRecords, parsed: ParsedBatch) -> None:
         if not self._time_fields:
@@ -278,6 +293,12 @@ class Inspector:
         if len(keys.codes):
             sampled = self._candidates[0].profile.sample.indices_of(keys.hashes)
             self._loads.add(KeyBatch(keys.names, keys.codes, parsed.times[parsed.records]), sampled)
+
+
+def _parser(splitter: Mapping[str, Any], registry: RegistrySettings | None) -> RecordParser:
+    settings = ParsingSettings.model_validate(splitter)
+    settings.format.bind(registry)
+    return RecordParser(settings)
 
 
 def _sample(first: Iterable[SourceRecords]) -> list[bytes | None]:

@@ -70,8 +70,8 @@ def pipeline_name(topic: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", topic.lower()).strip("-")[:100].strip("-") or "pipeline"
 
 
-def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[str, Any], now_ms: int) -> str:
-    """Return the YAML text. `kafka` is the section `kafka`, without secrets."""
+def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapping[str, Any], now_ms: int) -> str:
+    """Return the YAML text. `connections` has the sections `kafka` and `registry`, without secrets."""
     time = event_time_of(report)
     is_long = time["last_ms"] - time["first_ms"] > LONG_SPAN_MS
     retention_days = _retention_days(report, now_ms)
@@ -79,7 +79,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
     sections = [
         f"# Pipeline for topic {report['topic']}, from {report['records']:,} of its records.",
         "# All settings: docs/reference/settings.md. `skewless config check` checks the file.",
-        _yaml({"name": choices.name, "source": {"topic": report["topic"]}, "kafka": dict(kafka)}),
+        _yaml({"name": choices.name, "source": {"topic": report["topic"]}, **connections}),
         "",
         *_key_comments(report, choices.key),
         _yaml({"splitter": choices.key["splitter"]}),

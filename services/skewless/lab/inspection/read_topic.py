@@ -13,6 +13,7 @@ from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_f
 from skewless.kafka.consumer.topic_reader import ReadAhead, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.topic_partition import TopicPartition
 
 READ_AHEAD = ReadAhead(batch_records=4_000, fetch_bytes=2**18, queue_bytes=2**20)
@@ -55,16 +56,19 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
     return sample
 
 
-def inspect_topic(
+def inspect_topic(  # noqa: PLR0913 - passed by name
     kafka: KafkaSettings,
     topic: str,
     sample: SampleRange,
     key: str | None,
+    *,
+    registry: RegistrySettings | None = None,
     on_progress: Callable[[float, int], None] = lambda _now, _done: None,
 ) -> dict[str, Any]:
     """Read a sample of a topic and return its measures as JSON; see `Inspector.report`.
 
-    Raises CheckFailedError if the offsets hold no records.
+    `registry` has the schemas of records with schema ids. Raises CheckFailedError if the offsets hold no records, and
+    UnreachableError or RegistryError for a registry that does not answer, or that refuses this client.
     """
     inspector: Inspector | None = None
     waiting: list[MessageBatch] = []
@@ -76,14 +80,14 @@ def inspect_topic(
             waiting.append(batch)
             if done < DETECTION_RECORDS:
                 continue
-            inspector, waiting = _started(waiting, key), []
+            inspector, waiting = _started(waiting, key, registry), []
         else:
             inspector.add(batch)
         on_progress(time.monotonic(), done)
     if inspector is None:
         if not waiting:
             raise CheckFailedError(f"topic {topic} has no committed records in the offsets that were read")
-        inspector = _started(waiting, key)
+        inspector = _started(waiting, key, registry)
     return {
         "topic": topic,
         "retained_offsets": sample.retained,
@@ -92,8 +96,8 @@ def inspect_topic(
     }
 
 
-def _started(batches: list[MessageBatch], key: str | None) -> Inspector:
-    inspector = Inspector(batches, key)
+def _started(batches: list[MessageBatch], key: str | None, registry: RegistrySettings | None) -> Inspector:
+    inspector = Inspector(batches, key, registry)
     for batch in batches:
         inspector.add(batch)
     return inspector

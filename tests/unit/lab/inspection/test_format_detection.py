@@ -38,11 +38,6 @@ def documents(count: int = 100) -> list[bytes | None]:
             {"name": "csv", "delimiter": " "},
         ),
         ([b"the quick brown fox", b"jumps", b"over the dog"] * 20, "text", {"name": "text"}),
-        (
-            [b"\x00\x00\x00\x00\x07\xfe\xff"] * 20,
-            "Avro or Protobuf with schema id 7 of a schema registry",
-            None,
-        ),
         ([b"\xff\xfe"] * 20, "binary", None),
         ([None, None], "no values", None),
     ],

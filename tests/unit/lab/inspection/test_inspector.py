@@ -18,6 +18,7 @@ from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.source_records import RecordColumns
+from skewless.schema_registry.schema import VALUE_HEADER, prefix
 from skewless.spark.report.inspection_report import report as page
 from skewless.wire.record import Headers
 
@@ -101,11 +102,24 @@ def test_inspector_record_key_of_many_values_that_repeat_comes_first() -> None:
     assert [key["name"] for key in found["keys"]] == ["record key", "user"]
 
 
-def test_inspector_records_with_schema_ids_are_reported_with_advice(capsys: pytest.CaptureFixture[str]) -> None:
-    show(inspected([batch([b"\x00\x00\x00\x00\x2a\xfe\xff"] * 90)]))
+@pytest.mark.parametrize("in_header", [False, True])
+def test_inspector_schema_ids_without_a_registry_are_reported_with_advice(
+    *, in_header: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The payload is also a text.
+    ids = [prefix(number) for number in [42, *[7] * 9] * 9]
+    values = [b"payload" if in_header else start + b"payload" for start in ids]
+    headers: list[Headers] = [[(VALUE_HEADER, start)] if in_header else () for start in ids]
+    show(inspected([RecordColumns(values, START + np.arange(90), [None] * 90, headers)]))
     output = capsys.readouterr().out
-    assert "format      Avro or Protobuf with schema id 42 of a schema registry" in output
-    assert "advice      write a pipeline file with registry.url and splitter.format" in output
+    assert "format      binary with schema ids 7, 42 of a registry; " in output
+    assert "advice      add --registry URL" in output
+
+
+def test_inspector_json_with_schema_ids_in_headers_is_json() -> None:
+    headers: list[Headers] = [[(VALUE_HEADER, prefix(7))]] * 1000
+    found = inspected([RecordColumns(clicks(), START + np.arange(1000), [None] * 1000, headers)])
+    assert found["format"]["splitter_format"] == {"name": "json"}
 
 
 def test_inspector_grouping_key_overloads_the_worker_of_the_hot_key() -> None:

@@ -65,7 +65,7 @@ def test_pipeline_file_each_format_is_a_valid_pipeline(
     values: list[bytes | None], format_: str, field: str | int | None, tmp_path: Path
 ) -> None:
     report = report_of(values)
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.name, settings.aggregated.topic) == ("my-clicks-1", "My.Clicks_1")
     assert (settings.splitter.format.name, settings.splitter.key.field) == (format_, field)
     assert settings.kafka.bootstrap_servers == "kafka:9092"
@@ -73,7 +73,7 @@ def test_pipeline_file_each_format_is_a_valid_pipeline(
 
 def test_pipeline_file_lateness_covers_the_disorder_of_the_sample(tmp_path: Path) -> None:
     report = report_of(clicks())
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.splitter.time.field, settings.splitter.time.unit) == ("at", "s")
     assert settings.event_time.allowed_lateness_s == 10
 
@@ -102,7 +102,7 @@ def test_pipeline_file_lateness_is_readable_and_covers_the_disorder(
     newest = 1_700_000_000_000
     times = [newest, *[newest - round(behind_s * 1000)] * older, *[newest] * (1_999 - older)]
     report = report_of([f"{time};a{i % 5}".encode() for i, time in enumerate(times)])
-    text = pipeline_file(report, choices_of(report), KAFKA, NOW_MS)
+    text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
     assert settings_of(text, tmp_path).event_time.allowed_lateness_s == lateness_s
     assert comment in text
 
@@ -110,7 +110,7 @@ def test_pipeline_file_lateness_is_readable_and_covers_the_disorder(
 def test_pipeline_file_choices_of_the_user_are_written(tmp_path: Path) -> None:
     report = report_of(clicks())
     choices = replace(choices_of(report), name="other", workers=40, lateness_s=90.0)
-    settings = settings_of(pipeline_file(report, choices, KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices, {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.name, settings.router.workers, settings.event_time.allowed_lateness_s) == ("other", 40, 90)
     assert settings.worker_input.partitions >= 40
 
@@ -131,7 +131,7 @@ def test_pipeline_file_record_key_is_proposed_in_its_encoding(
     keys: list[bytes | None], encoding: str, tmp_path: Path
 ) -> None:
     report = keyed_report(keys)
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.splitter.key.from_, settings.splitter.key.encoding) == ("record_key", encoding)
     assert (settings.splitter.format.name, settings.splitter.time.field) == ("json", "at")
     assert report["keys"][0]["cardinality"] == 9
@@ -151,13 +151,15 @@ def test_pipeline_file_record_key_is_proposed_in_its_encoding(
 )
 def test_pipeline_file_record_key_that_groups_nothing_is_not_proposed(keys: list[bytes | None], tmp_path: Path) -> None:
     report = keyed_report(keys)
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.splitter.key.from_, settings.splitter.key.field) == (None, "user")
 
 
 def test_pipeline_file_record_key_that_the_user_chose_is_written(tmp_path: Path) -> None:
     report = keyed_report([b"constant"] * 200, chosen="record key")
-    settings = settings_of(pipeline_file(report, choices_of(report, key_is_chosen=True), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(
+        pipeline_file(report, choices_of(report, key_is_chosen=True), {"kafka": KAFKA}, NOW_MS), tmp_path
+    )
     assert settings.splitter.key.from_ == "record_key"
 
 
@@ -166,7 +168,7 @@ def test_pipeline_file_binary_values_with_record_keys_count_the_keys(tmp_path: P
     inspector = Inspector([batch], None)
     inspector.add(batch)
     report = inspector.report() | {"topic": "avro", "retained_offsets": 90}
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.splitter.key.from_, settings.splitter.reads_value) == ("record_key", False)
 
 
@@ -189,13 +191,13 @@ def test_pipeline_name_is_valid_for_any_topic(topic: str, name: str) -> None:
 def test_pipeline_file_of_a_long_recording_has_long_windows_panes_and_ticks(tmp_path: Path) -> None:
     values: list[bytes | None] = [f"{1_700_000_000 + 3_600 * i};a{i % 5}".encode() for i in range(400)]
     report = report_of(values)
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.aggregator.window_s, settings.worker.pane_s, settings.observer.tick_s) == (3_600, 3_600, 3_600)
 
 
 def test_pipeline_file_date_and_time_of_day_are_one_event_time(tmp_path: Path) -> None:
     report = report_of([b"1995-07-01 %02d:00:07,500 L%d" % (i % 24, i % 3) for i in range(72)])
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.splitter.time.field, settings.splitter.time.of_day) == (0, 1)
     assert settings.aggregator.window_s == 60
     time = report["times"][-1]
@@ -210,14 +212,14 @@ def test_pipeline_file_windows_are_not_shorter_than_the_resolution_of_the_times(
     step_s: int, resolution: str, window_s: int, tmp_path: Path
 ) -> None:
     report = report_of([f"{86_400 * 19_000 + step_s * (i % 6)};a{i % 5}".encode() for i in range(60)])
-    text = pipeline_file(report, choices_of(report), KAFKA, NOW_MS)
+    text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
     assert settings_of(text, tmp_path).aggregator.window_s == window_s
     assert f"# Event time: 0, resolution {resolution}." in text
 
 
 def test_pipeline_file_dates_without_a_time_of_day_have_windows_of_a_day(tmp_path: Path) -> None:
     report = report_of([b"2026-03-01;a%d" % (i % 5) for i in range(60)])
-    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA, NOW_MS), tmp_path)
+    settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.splitter.time.field, settings.aggregator.window_s) == (0, 86_400)
 
 
@@ -232,6 +234,6 @@ def test_pipeline_file_results_are_kept_for_twice_the_age_of_the_topic(
     """The sample has an hour of records. It may be a part of those that the topic retains."""
     lines: list[bytes | None] = [f"{1_700_000_000 + 40 * i};a{i % 5}".encode() for i in range(90)]
     report = report_of(lines) | {"retained_offsets": retained * len(lines)}
-    text = pipeline_file(report, choices_of(report), KAFKA, NOW_MS + age_days * 86_400_000)
+    text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS + age_days * 86_400_000)
     assert settings_of(text, tmp_path).topics.results_retention_s == days * 86_400
     assert f"began more than {days:,} days ago" in text
