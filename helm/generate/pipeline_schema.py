@@ -10,7 +10,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 
 Schema = dict[str, Any]
 
-SET_BY_CHART = ("source", "kafka", "replicas")
+SET_BY_CHART = ("source", "kafka", "registry", "replicas")
 """Sections of the settings that the chart sets from other values."""
 
 
@@ -26,6 +26,7 @@ def pipeline() -> tuple[Schema, Schema]:
     _allow_iso_times(definitions)
     _restrict_names(definitions)
     unused = {"SourceSettings", "KafkaSettings", "SaslSettings", "TlsSettings", "ReplicaSettings"}
+    unused |= {"RegistrySettings", "RegistryOAuthBearerSettings", "RegistryTlsSettings"}
     return schema, {name: body for name, body in definitions.items() if name not in unused}
 
 

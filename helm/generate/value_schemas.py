@@ -92,9 +92,13 @@ BY_PATH: dict[str, Schema] = {
     "networkPolicy.egress.kafkaPorts": list_of(PORT),
     "networkPolicy.egress.kafkaTo": PEERS,
     "networkPolicy.egress.databaseTo": PEERS,
+    "networkPolicy.egress.registryTo": PEERS,
     "networkPolicy.egress.tokenEndpointTo": PEERS,
     "networkPolicy.metricsFrom": PEERS,
     "podSecurityContext": reference("core.v1.PodSecurityContext"),
+    "registry.connectTimeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 600},
+    "registry.requestTimeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 600},
+    "registry.url": {"type": "string", "pattern": "^(https?://[^ @]+)?$"},
     "securityContext": reference("core.v1.SecurityContext"),
     "source.partitions": OPTIONAL_POSITIVE,
     "source.topics": {

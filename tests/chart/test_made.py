@@ -131,7 +131,7 @@ def _open(path: str, part: Any) -> list[str]:
 
 def test_values_schema_pipeline_has_all_settings_except_those_of_the_chart() -> None:
     named = set(SCHEMA["properties"]["pipeline"]["properties"])
-    assert PipelineSettings.model_fields.keys() - named == {"source", "kafka", "replicas"}
+    assert PipelineSettings.model_fields.keys() - named == {"source", "kafka", "registry", "replicas"}
     assert "port" not in SCHEMA["$defs"]["MetricsSettings"]["properties"]
 
 

@@ -15,7 +15,7 @@ from skewless.config.loader import load
 
 CHART = ROOT / "helm" / "skewless"
 METRICS = 9464
-PORTS = {"kafka": 9092, "database": 5432, "identity provider": 8443, "elsewhere": 443}
+PORTS = {"kafka": 9092, "database": 5432, "identity provider": 8443, "registry": 8081, "elsewhere": 443}
 """Destinations outside of the release, and their ports."""
 CLUSTER_DNS = "name server"
 DNS = (("UDP", 53), ("TCP", 53), ("UDP", 5353), ("TCP", 5353))
@@ -23,6 +23,9 @@ DATABASE_STAGES = {stage.name for stage in topology.STAGES if stage.section == "
 TOKENS = {
     f"SKEWLESS__KAFKA__SASL__OAUTHBEARER__{name}": value
     for name, value in (("CLIENT_ID", "x"), ("CLIENT_SECRET", "x"), ("TOKEN_ENDPOINT_URL", "https://x"))
+}
+REGISTRY = {
+    f"SKEWLESS__REGISTRY__OAUTHBEARER__{name}": value for name, value in (("CLIENT_ID", "x"), ("CLIENT_SECRET", "x"))
 }
 JOBS = {"audit", "batch", "evaluate", "plan"}
 
@@ -124,7 +127,8 @@ def needed_flows(objects: Objects, folder: Path) -> set[Flow]:
     file.write_text(text)
     document = yaml.safe_load(text)
     with_tokens = document["kafka"].get("sasl", {}).get("mechanism") == "OAUTHBEARER"
-    settings = load(file, TOKENS if with_tokens else {})
+    with_registry = "registry" in document
+    settings = load(file, (TOKENS if with_tokens else {}) | (REGISTRY if with_registry else {}))
     stages = {stage.name for stage in topology.needed_stages(settings)}
     components = {pod.component for pod in pods(objects)}
     own_kafka = "kafka" in components
@@ -134,8 +138,10 @@ def needed_flows(objects: Objects, folder: Path) -> set[Flow]:
     flows |= {Flow(name, "kafka", PORTS["kafka"]) for name in clients}
     if own_kafka:  # it connects to itself by its name, and KEDA and consumers in other namespaces to it
         flows |= {Flow("kafka", "kafka", PORTS["kafka"]), Flow("outside", "kafka", PORTS["kafka"])}
-    if with_tokens:
+    if with_tokens or with_registry:
         flows |= {Flow(name, "identity provider", PORTS["identity provider"]) for name in clients}
+    if with_registry:
+        flows |= {Flow(name, "registry", PORTS["registry"]) for name in clients}
     if settings.sink is not None:
         users = (stages & DATABASE_STAGES) | (components & {"audit"})
         flows |= {Flow(name, "database", PORTS["database"]) for name in users}
@@ -145,7 +151,9 @@ def needed_flows(objects: Objects, folder: Path) -> set[Flow]:
     return flows
 
 
-@pytest.mark.parametrize("values", ["minimal", "embedded-kafka", "postgresql", "oauthbearer-keda", "join", "spark"])
+@pytest.mark.parametrize(
+    "values", ["minimal", "embedded-kafka", "postgresql", "oauthbearer-keda", "registry", "join", "spark"]
+)
 def test_network_policies_allow_the_flows_of_the_topology_and_no_others(
     render: Render, values: str, tmp_path: Path
 ) -> None:

@@ -248,6 +248,19 @@ def test_rendered_login_with_tokens_takes_id_and_secret_of_each_stage(
     assert secret(shared.oauthbearer.client_secret) == "kafka-client/client-secret"
 
 
+def test_rendered_registry_takes_its_login_and_certificates_from_secrets(
+    rendered: dict[str, Objects], tmp_path: Path
+) -> None:
+    registry = load(rendered["registry"], "splitter", tmp_path).registry
+    assert registry is not None
+    assert registry.url == "https://registry.example.org:8081"
+    assert registry.oauthbearer is not None
+    assert registry.oauthbearer.client_id == "registry-client/client-id"
+    assert secret(registry.oauthbearer.client_secret) == "registry-client/client-secret"
+    assert registry.tls is not None
+    assert secret(registry.tls.key_password) == "registry-certificate/password"
+
+
 def secret(value: SecretStr | None) -> str | None:
     return None if value is None else value.get_secret_value()
 

@@ -8,7 +8,21 @@
 {{- end }}
 {{- end }}
 
-{{/* Egress rules of all pods of the pipeline: DNS, Kafka, the token endpoint, and the additional rules. */}}
+{{/* Port of an address of http or https. */}}
+{{- define "skewless.portOfUrl" -}}
+{{- regexReplaceAll "^https?://[^/]*?(:([0-9]+))?(/.*)?$" . "${2}" | default (ternary "443" "80" (hasPrefix "https:" .)) -}}
+{{- end }}
+
+{{/* Ports of the schema registry and of its token endpoint, separated by commas. Empty without a registry. */}}
+{{- define "skewless.registryPorts" -}}
+{{- $registry := (include "skewless.config" . | fromYaml).registry | default dict -}}
+{{- $urls := concat (splitList "," (default "" $registry.url)) (list (dig "oauthbearer" "token_endpoint_url" "" $registry)) -}}
+{{- $ports := list -}}
+{{- range compact $urls }}{{ $ports = append $ports (include "skewless.portOfUrl" (trim .)) }}{{ end -}}
+{{- join "," (uniq $ports) -}}
+{{- end }}
+
+{{/* Egress rules of all pods of the pipeline: DNS, Kafka, token endpoint, schema registry, and the additional rules. */}}
 {{- define "skewless.egress" -}}
 {{- $egress := .Values.networkPolicy.egress -}}
 {{- $ports := $egress.kafkaPorts -}}
@@ -34,8 +48,18 @@
   {{- end }}
 {{- with include "skewless.tokenEndpoint" . }}
 - ports:
-    - {port: {{ regexReplaceAll "^https?://[^/]*?(:([0-9]+))?(/.*)?$" . "${2}" | default (ternary "443" "80" (hasPrefix "https:" .)) }}, protocol: TCP}
+    - {port: {{ include "skewless.portOfUrl" . }}, protocol: TCP}
   {{- with $egress.tokenEndpointTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- with include "skewless.registryPorts" . }}
+- ports:
+    {{- range splitList "," . }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
+  {{- with $egress.registryTo }}
   to:
     {{- toYaml . | nindent 4 }}
   {{- end }}

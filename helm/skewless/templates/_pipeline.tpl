@@ -234,6 +234,46 @@ of them use the same listener.
 {{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) }}true{{ end }}
 {{- end }}
 
+{{/* Section `registry` of the pipeline's file, without the login, which is in the environment. Empty without a registry. */}}
+{{- define "skewless.registry" -}}
+{{- with .Values.registry }}
+{{- if .url }}
+url: {{ .url }}
+connect_timeout_s: {{ .connectTimeoutSeconds }}
+request_timeout_s: {{ .requestTimeoutSeconds }}
+{{- if .allowUnencrypted }}
+allow_unencrypted: true
+{{- end }}
+{{- if .oauthbearer.tokenEndpointUrl }}
+oauthbearer:
+  token_endpoint_url: {{ .oauthbearer.tokenEndpointUrl }}
+  {{- with .oauthbearer.scope }}
+  scope: {{ . | quote }}
+  {{- end }}
+  {{- with .oauthbearer.logicalCluster }}
+  logical_cluster: {{ . | quote }}
+  {{- end }}
+  {{- with .oauthbearer.identityPool }}
+  identity_pool: {{ . | quote }}
+  {{- end }}
+  {{- if .oauthbearer.caSecret }}
+  ca: /etc/skewless-tls/registry-token-endpoint-ca.crt
+  {{- end }}
+{{- end }}
+{{- if or .tls.caSecret .tls.existingSecret }}
+tls:
+  {{- if .tls.caSecret }}
+  ca: /etc/skewless-tls/registry-ca.crt
+  {{- end }}
+  {{- if .tls.existingSecret }}
+  certificate: /etc/skewless-tls/registry.crt
+  key: /etc/skewless-tls/registry.key
+  {{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Content of the pipeline's file. */}}
 {{- define "skewless.config" -}}
 {{- $protocol := include "skewless.securityProtocol" . -}}
@@ -257,6 +297,9 @@ of them use the same listener.
 {{- end }}
 {{- with $options }}{{ $_ := set $kafka "options" . }}{{ end }}
 {{- $config := deepCopy .Values.pipeline -}}
+{{- with include "skewless.registry" . | fromYaml }}
+{{- $_ := set $config "registry" . -}}
+{{- end }}
 {{- if .Values.embeddedKafka.enabled }}
 {{- /* The default of the settings, one day, would not fit on the volume of the embedded Kafka. */}}
 {{- $config = merge $config (dict "topics" (dict "internal_retention_s" 3600)) -}}

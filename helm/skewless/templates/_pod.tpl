@@ -120,6 +120,60 @@ securityContext:
     secretKeyRef: {name: {{ $kafka.tls.existingSecret }}, key: {{ . }}}
 {{- end }}
 {{- end }}
+{{- with include "skewless.registryEnv" .root | trim }}
+{{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Environment with the login at the schema registry. All pods read the same file, so all of them need it. */}}
+{{- define "skewless.registryEnv" -}}
+{{- with .Values.registry }}
+{{- if and .url .existingSecret }}
+{{- $isToken := .oauthbearer.tokenEndpointUrl }}
+- name: SKEWLESS__REGISTRY__{{ ternary "OAUTHBEARER__CLIENT_ID" "USERNAME" (not (empty $isToken)) }}
+  {{- if .username }}
+  value: {{ .username | quote }}
+  {{- else }}
+  valueFrom:
+    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .usernameKey }}}
+  {{- end }}
+- name: SKEWLESS__REGISTRY__{{ ternary "OAUTHBEARER__CLIENT_SECRET" "PASSWORD" (not (empty $isToken)) }}
+  valueFrom:
+    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .passwordKey }}}
+{{- end }}
+{{- if and .url .tls.existingSecret .tls.keyPasswordKey }}
+- name: SKEWLESS__REGISTRY__TLS__KEY_PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ .tls.existingSecret }}, key: {{ .tls.keyPasswordKey }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Certificates of the schema registry, as sources of a volume. Empty if there are none. */}}
+{{- define "skewless.registryCertificates" -}}
+{{- with .Values.registry }}
+{{- if .url }}
+{{- with .tls.caSecret }}
+- secret:
+    name: {{ . }}
+    items:
+      - {key: {{ $.Values.registry.tls.caKey }}, path: registry-ca.crt}
+{{- end }}
+{{- with .tls.existingSecret }}
+- secret:
+    name: {{ . }}
+    items:
+      - {key: {{ $.Values.registry.tls.certKey }}, path: registry.crt}
+      - {key: {{ $.Values.registry.tls.keyKey }}, path: registry.key}
+{{- end }}
+{{- if and .oauthbearer.tokenEndpointUrl .oauthbearer.caSecret }}
+- secret:
+    name: {{ .oauthbearer.caSecret }}
+    items:
+      - {key: {{ .oauthbearer.caKey }}, path: registry-token-endpoint-ca.crt}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* Variable with the user name, or with the client id if clients log in with tokens. */}}
@@ -136,7 +190,7 @@ SKEWLESS__KAFKA__SASL__{{ ternary "OAUTHBEARER__CLIENT_ID" "USERNAME" (eq .Value
 {{- define "skewless.certificates" -}}
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 {{- $tls := hasSuffix "SSL" (include "skewless.securityProtocol" .root) -}}
-{{- if or (include "skewless.tokenEndpointCa" .root) (and $tls (or $kafka.tls.existingSecret $kafka.tls.caSecret)) }}true{{ end }}
+{{- if or (include "skewless.tokenEndpointCa" .root) (include "skewless.registryCertificates" .root | trim) (and $tls (or $kafka.tls.existingSecret $kafka.tls.caSecret)) }}true{{ end }}
 {{- end }}
 
 {{- define "skewless.volumeMounts" -}}
@@ -184,6 +238,9 @@ SKEWLESS__KAFKA__SASL__{{ ternary "OAUTHBEARER__CLIENT_ID" "USERNAME" (eq .Value
           name: {{ . }}
           items:
             - {key: {{ $.root.Values.kafka.sasl.oauthbearer.caKey }}, path: token-endpoint-ca.crt}
+      {{- end }}
+      {{- with include "skewless.registryCertificates" .root | trim }}
+      {{- . | nindent 6 }}
       {{- end }}
 {{- end }}
 {{- end }}
