@@ -23,6 +23,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import NO_TIME
 from skewless.smoke_test import sample_records
+from skewless.smoke_test.schema_samples import sample_of
 from skewless.wire.aggregates import ToJson
 from skewless.wire.topic_partition import TopicPartition
 
@@ -69,7 +70,8 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     parser, offsets = RecordParser(settings.splitter), OffsetReader(settings.kafka)
     partition, newest = _choose_partition_and_time(offsets, topic, parser, settings.splitter.time.earliest)
-    records = sample_records.make(settings.splitter, sample_records.keys(count, prefix), newest)
+    keys = sample_records.keys(count, prefix)
+    records = sample_records.make(settings.splitter, keys, newest, sample_of(settings, topic))
     expected = _expected_counts(parser, records, settings.aggregator.windows)
     _require_unchanged_keys(expected, prefix)
     results = settings.topic("aggregates")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,21 +17,41 @@ from skewless.wire.record import Headers
 KEYS = 10
 
 
+class Instant(NamedTuple):
+    """An event time of generated records."""
+
+    written: int | str
+    """In the unit of the settings, for fields that are not times in their schema."""
+    time_ms: int
+
+
+Fields = Sequence[tuple[FieldRef, Any]]
+"""Fields of a record as the format finds them, with their values."""
+Sample = Callable[[str, Fields], bytes]
+"""Returns a record with a key and fields."""
+
+
 def keys(count: int, prefix: str) -> list[str]:
     """Return the key of each record: every second one is the hot key, the others are the remaining keys in turn."""
     return [f"{prefix}{0 if i % 2 else 1 + i // 2 % (KEYS - 1)}" for i in range(count)]
 
 
-def make(settings: ParsingSettings, record_keys: Sequence[str], time_ms: int) -> RecordColumns:
+def make(
+    settings: ParsingSettings, record_keys: Sequence[str], time_ms: int, sample: Sample | None = None
+) -> RecordColumns:
     """Return one record with the value 1 for each key, all with the same event time.
 
-    The event time, which is the timestamp too, is `time_ms`, rounded up to the unit of the time field. Raises
-    ConfigurationError for a format without samples.
+    `sample` writes a record, by default that of the format. The event time, which is the timestamp too, is `time_ms`,
+    rounded up to the unit of the time field. Raises ConfigurationError for a format without samples.
     """
+    sample = sample or plain(settings)
     time, time_ms = _time_in_unit(settings, time_ms)
     size = len(record_keys)
     return RecordColumns(
-        values=[_record(settings, key, time) if settings.reads_value else b"" for key in record_keys],
+        values=[
+            sample(key, _fields(settings, key, Instant(time, time_ms))) if settings.reads_value else b""
+            for key in record_keys
+        ],
         timestamps=np.full(size, time_ms, dtype=np.int64),
         keys=[_record_key(settings, key) if settings.reads_record_key else None for key in record_keys],
         headers=[_headers(settings, key, time) for key in record_keys],
@@ -48,7 +69,8 @@ def _record_key(settings: ParsingSettings, key: str) -> bytes:
 
 def _headers(settings: ParsingSettings, key: str, time: int | str) -> Headers:
     parts = [(part.header, time if part.truncate else key) for part in settings.key.fields]
-    named = [(settings.key.header, key), *parts, (settings.value.header, 1), (settings.time.header, time)]
+    values = [(value.header, 1) for value in settings.named_values.values()]
+    named = [*values, (settings.key.header, key), *parts, (settings.time.header, time)]
     own = () if settings.envelope is None else settings.envelope.sample_headers()
     return [*own, *((name, str(value).encode()) for name, value in named if name is not None)]
 
@@ -68,13 +90,24 @@ def _time_in_unit(settings: ParsingSettings, time_ms: int) -> tuple[int | str, i
             return time_ms, time_ms
 
 
-def _record(settings: ParsingSettings, key: str, time: int | str) -> bytes:
+def _fields(settings: ParsingSettings, key: str, time: Instant) -> Fields:
     parts = [(part.field, time if part.truncate else key) for part in settings.key.fields]
-    times: list[tuple[FieldRef | None, int | str]] = [(settings.time.field, time)]
+    times: list[tuple[FieldRef | None, Any]] = [(settings.time.field, time)]
     if settings.time.of_day is not None:
-        date, _, time_of_day = str(time).partition("T")
+        date, _, time_of_day = str(time.written).partition("T")
         times = [(settings.time.field, date), (settings.time.of_day, time_of_day)]
-    fields = [(settings.key.field if settings.key.in_value else None, key), *parts, (settings.value.field, 1), *times]
+    values = [(value.field, 1) for value in settings.named_values.values()]
+    fields = [*values, (settings.key.field if settings.key.in_value else None, key), *parts, *times]
     own = () if settings.envelope is None else settings.envelope.sample_fields()
-    present = [*((settings.locate(field), value) for field, value in fields if field is not None), *own]
-    return find_format(settings.format.name).sample(settings.format.resolved(), key, present)
+    return [*((settings.locate(field), value) for field, value in fields if field is not None), *own]
+
+
+def plain(settings: ParsingSettings) -> Sample:
+    """Return the function of a format without schemas."""
+    found, chosen = find_format(settings.format.name), settings.format.resolved()
+    return lambda key, fields: found.sample(chosen, key, written(fields))
+
+
+def written(fields: Fields) -> Fields:
+    """Return fields with their event times in the unit of the settings."""
+    return [(path, value.written if isinstance(value, Instant) else value) for path, value in fields]
