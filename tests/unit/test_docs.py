@@ -145,7 +145,8 @@ def test_docs_test_cases_pass_with_the_pipeline_of_their_page(tmp_path: Path) ->
         pipeline = next(each for each in PIPELINES if each.page == block.page)
         file = tmp_path / block.name
         file.write_text(block.text)
-        outcomes = [cases.check(load(pipeline, tmp_path), case, NOW_MS) for case in cases.read_cases(file)]
+        settings = load(pipeline, tmp_path)
+        outcomes = [cases.check(settings, case, NOW_MS) for case in cases.read_cases(file, settings)]
         assert outcomes
         assert [outcome for outcome in outcomes if outcome.differences] == []
 

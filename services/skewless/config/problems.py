@@ -166,9 +166,17 @@ def plain(problem: ErrorDetails) -> str:
             return "should be a list"
         case "value_error":
             return str(problem["ctx"]["error"])
+        case "too_short":
+            return f"should have at least {_elements(problem['ctx']['min_length'])}"
+        case "too_long":
+            return f"should have at most {_elements(problem['ctx']['max_length'])}"
         case "string_pattern_mismatch" if meaning := MEANINGS.get(problem["ctx"]["pattern"]):
             return meaning
     return problem["msg"].replace("Input should", "should").replace("String should", "should")
+
+
+def _elements(count: int) -> str:
+    return "1 element" if count == 1 else f"{count} elements"
 
 
 def _suggestion(setting: Location, model: type[BaseModel]) -> str:

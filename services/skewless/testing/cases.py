@@ -14,15 +14,18 @@ from pydantic import Field, ValidationError, model_validator
 from skewless.config import yaml_loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.problems import by_setting, describe
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, unknown
 from skewless.parsing.field_settings import Instant, instant_of
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.testing.run import InvalidRecord, Outcome, Record, outcome_of
 from skewless.times import instant_text
+from skewless.wire.tuples import TupleFormat
 
 IDENTITY = ("topic", "partition", "offset", "id", "key", "window_start")
 """Fields that say which row of a topic is meant."""
 TIMES = ("window_start", "window_end", "time", "watermark", "left_time", "right_time")
+INVALID_PARTS = ("topic", "partition", "offset", "reason")
+"""Fields of an invalid record besides its key and value."""
 TOLERANCE = 1e-9
 """Relative difference of equal doubles, such as means. All other numbers must be equal."""
 Row = dict[str, Any]
@@ -79,14 +82,39 @@ class CaseOutcome(NamedTuple):
     """One line each. Empty if the case passed."""
 
 
-def read_cases(file: Path) -> Sequence[Case]:
-    """Read the test cases of a file. Raises ConfigurationError with all problems."""
+def read_cases(file: Path, settings: PipelineSettings) -> Sequence[Case]:
+    """Read the test cases of a file for a pipeline of these settings. Raises ConfigurationError with all problems."""
     document = yaml_loader.read(file)
     try:
-        return CaseFile.model_validate(document).cases
+        cases = CaseFile.model_validate(document).cases
     except ValidationError as error:
         messages = by_setting(error.errors(include_url=False, include_input=False), document, CaseFile)
         raise ConfigurationError(*describe(messages, {}, file, document)) from None
+    if problems := [f"{file}: {problem}" for problem in _unknown_fields(cases, settings)]:
+        raise ConfigurationError(*problems)
+    return cases
+
+
+def _unknown_fields(cases: Sequence[Case], settings: PipelineSettings) -> Iterator[str]:
+    """Yield a line for each field of an expected row that the pipeline never writes."""
+    parts, results = settings.splitter.key.parts, [result.name for result in settings.results]
+    late = TupleFormat(settings.values, parts).late_type
+    fields = {
+        "results": ["key", "window_start", "window_end", *parts, *results, "revision"],
+        "late": [field.name for field in msgspec.structs.fields(late)],
+        "invalid": [*INVALID_PARTS, "key", "value"],
+    }
+    topics = {"topics.aggregates": fields["results"], "topics.late": fields["late"]}
+    for number, case in enumerate(cases):
+        expected = {"results": case.results, "late": case.late, "invalid": case.invalid}
+        expected |= {f"topics.{name}": rows for name, rows in case.topics.items()}
+        for where, known in (fields | topics).items():
+            rows = expected.get(where)
+            for index, row in enumerate(rows if isinstance(rows, tuple) else ()):
+                unknown_names = (name for name in row if name not in known)
+                yield from (
+                    f"cases.{number}.{where}.{index}: {unknown('field', name, known)}" for name in unknown_names
+                )
 
 
 def check(settings: PipelineSettings, case: Case, now_ms: int) -> CaseOutcome:
@@ -114,7 +142,7 @@ def _differences(case: Case, outcome: Outcome) -> Iterator[str]:
 
 def _invalid_row(record: InvalidRecord) -> Row:
     texts = {"key": record.key, "value": record.value}
-    return {name: getattr(record, name) for name in ("topic", "partition", "offset", "reason")} | {
+    return {name: getattr(record, name) for name in INVALID_PARTS} | {
         name: None if part is None else part.decode("utf-8", "replace") for name, part in texts.items()
     }
 

@@ -40,7 +40,7 @@ def test(*, cases: tuple[Path, ...], file: Path | None, as_json: bool) -> None:
     settings = load_settings(file)
     from skewless.testing.cases import check, read_cases
 
-    read = [(path, case) for path in cases for case in read_cases(path)]
+    read = [(path, case) for path in cases for case in read_cases(path, settings)]
     failed, now_ms = 0, time.time_ns() // 1_000_000
     for path, case in read:
         name, differences = check(settings, case, now_ms)
