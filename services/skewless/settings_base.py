@@ -48,11 +48,16 @@ class SettingsModel(BaseModel):
     @classmethod
     def _reject_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         """Reject true and false for a number, because pydantic converts them to 1 and 0."""
-        types = _plain_types(cls.model_fields[info.field_name or ""].annotation)
         items = value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else (value,)
-        if types & {int, float} and bool not in types and any(isinstance(item, bool) for item in items):
+        if any(isinstance(item, bool) for item in items) and _is_number(cls, info.field_name or ""):
             raise ValueError("should be a number, not true or false")
         return value
+
+
+def _is_number(model: type[BaseModel], field: str) -> bool:
+    """Return whether a field has numbers, but not booleans."""
+    types = _plain_types(model.model_fields[field].annotation)
+    return bool(types & {int, float}) and bool not in types
 
 
 def _plain_types(annotation: Any) -> set[Any]:

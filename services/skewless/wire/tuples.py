@@ -6,6 +6,7 @@ With `worker_input.encoding: record`, topic `worker-input` contains JSON too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, get_type_hints
 
 import msgspec
@@ -173,13 +174,15 @@ def keys_and_times(table: pa.Table) -> list[pa.RecordBatch]:
     return selected
 
 
-def _record_type(values: Iterable[ValueType]) -> type[msgspec.Struct]:
+@cache
+def _record_type(values: tuple[ValueType, ...]) -> type[msgspec.Struct]:
     number = Annotated[Int64, Meta(description="Value times 10 to the power of its `decimals`.")]
     fields = [(value.name, _with_null(number if value.kind == "number" else str, value)) for value in values]
     return _derived(ValuesRecord, fields, ("time",))
 
 
-def _late_type(values: Iterable[ValueType]) -> type[msgspec.Struct]:
+@cache
+def _late_type(values: tuple[ValueType, ...]) -> type[msgspec.Struct]:
     number = Annotated[int | float, Meta(description="Value of the tuple, in the unit of the source.")]
     fields = [(value.name, _with_null(number if value.kind == "number" else str, value)) for value in values]
     return _derived(LateTuple, fields, ("time", "watermark", "partition", "offset"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -83,6 +84,20 @@ def test_run_same_records_give_the_same_outcome() -> None:
     pipeline = sk.Pipeline(**CLICKS, replicas={"worker": 2}, router={"workers": 4})
     records = [click(f"user{number % 5}", number) for number in range(300)]
     assert sk.testing.run(pipeline, records) == sk.testing.run(pipeline, records)
+
+
+def test_run_small_list_takes_less_than_50_ms_of_cpu_time() -> None:
+    values = {"price": {"field": "price", "decimals": 2}}
+    aggregates = [sk.count(), sk.sum("price"), sk.quantile("price", 0.5)]
+    pipeline = sk.Pipeline(**CLICKS, values=values, aggregates=aggregates)
+    records = [click(f"user{number % 3}", number, price=12.5) for number in range(20)]
+    sk.testing.run(pipeline, records)  # the first call imports and compiles
+    seconds = []
+    for _ in range(5):
+        started = time.process_time()
+        sk.testing.run(pipeline, records)
+        seconds.append(time.process_time() - started)
+    assert min(seconds) < 0.05, seconds
 
 
 def test_run_pipeline_that_joins_has_the_records_of_its_topics(tmp_path: Any) -> None:
