@@ -332,6 +332,10 @@ def writer(name: str) -> Stage:
 
 ALL_STAGES = "all"
 """Name of the process that runs all stages of a pipeline. No stage has this name."""
+QUERY = "stream"
+"""Name of the driver of `skewless stream`, which is a member of the group of SOURCE_STAGE while its query runs."""
+QUERIED_STAGES = tuple(row for row in STAGES if row.outputs)
+"""Stages that do not run while `skewless stream` runs the pipeline. The others only read results."""
 SOURCE_STAGE = writer("tuples").name
 """Stage that reads the source topics."""
 ROUTING_STAGE = writer("worker-input").name

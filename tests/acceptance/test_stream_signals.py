@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, zipf_records
 from helpers.waiting import until
+from skewless.cli.main import main
 
 pytestmark = [pytest.mark.thorough, pytest.mark.broker]
 
 PARTITIONS = 2
 LATENESS_S = 10
 END_S = 120.0
+
+
+def status(tested: Pipeline) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(CliRunner().invoke(main, ["status", "-f", str(tested.file), "--json"]).stdout)
+    return report
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -41,6 +50,11 @@ def test_stream_with_a_trigger_follows_its_source_until_a_signal(
     try:
         source.send(records[:500])
         until(lambda: log.read_text().count("micro-batch") >= 1, limit_s=END_S)
+        shown = status(tested)
+        assert (shown["state"], shown["engine"], shown["problems"]) == ("running", "spark", [])
+        assert [stage["processes"] for stage in shown["stages"]] == [["stream"], [], [], [], []]
+        stages = CliRunner().invoke(main, ["up", "-f", str(tested.file)])
+        assert (stages.exit_code, "is run by `skewless stream`" in stages.output) == (3, True), stages.output
         source.send(records[500:])
         # The other partition becomes idle, so it does not hold these windows open.
         end = START_MS + 3_600_000
@@ -51,5 +65,6 @@ def test_stream_with_a_trigger_follows_its_source_until_a_signal(
         assert running.wait(END_S) == 0, log.read_text()
     finally:
         running.kill()
+    assert status(tested)["problems"] == ["stream: no process runs"]
     assert "Traceback" not in log.read_text()
     assert f"{len(records) + 1:,} records read" in log.read_text()

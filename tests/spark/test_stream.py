@@ -131,7 +131,7 @@ def test_stream_with_another_state_or_checkpoint_or_engine_is_refused(broker: st
         assert (result.exit_code, reason in result.output) == (2, True), result.output
     stage = CliRunner().invoke(main, ["run", "splitter", "-f", str(tested.file), "--drain"])
     assert stage.exit_code == 2, stage.output
-    assert "pipeline: is run by the stages (`skewless up`), was run by `skewless stream`" in stage.output
+    assert "pipeline: is run by the stages, was run by `skewless stream` (its --hand-back" in stage.output
 
 
 @pytest.mark.thorough

@@ -44,7 +44,8 @@ def text(report: PipelineStatus) -> str:
 
 
 def _lines(report: PipelineStatus) -> Iterator[str]:
-    yield f"pipeline {report.pipeline}: {report.state}, {iso(report.time_ms)}"
+    engine = ", on Spark" if report.engine == "spark" else ""
+    yield f"pipeline {report.pipeline}: {report.state}{engine}, {iso(report.time_ms)}"
     yield ""
     rows: list[tuple[str, ...]] = [("stage", "processes", "lag records", "lag", "watermark", "behind")]
     rows += [_row(stage, report) for stage in report.stages]

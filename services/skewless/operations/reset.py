@@ -43,18 +43,21 @@ class Leftovers:
 
 
 def wait_until_stopped(
-    settings: PipelineSettings, report: Callable[[str], None], stages: Sequence[topology.Stage] = topology.STAGES
+    settings: PipelineSettings,
+    report: Callable[[str], None],
+    stages: Sequence[topology.Stage] = topology.STAGES,
+    replaced: str | None = None,
 ) -> None:
     """Wait for the end of the sessions of stopped processes. Raises CheckFailedError if processes still run then.
 
     A process that is stopped or killed may stay in its group until its session ends, as if it still ran. `report` is
-    called with a line if the wait is necessary. `stages` are those that must not run.
+    called with a line if the wait is necessary. `stages` are those that must not run. `replaced` is a process that may.
     """
     groups = GroupReader(settings.kafka)
     session_s = settings.transport.session_timeout_s
     deadline = time.monotonic() + session_s + MARGIN_S
     is_reported = False
-    while running := _members(settings, groups, stages):
+    while running := [name for name in _members(settings, groups, stages) if name != replaced]:
         if time.monotonic() > deadline:
             raise CheckFailedError(f"pipeline {settings.name} runs: {', '.join(running)}; stop these processes first")
         if not is_reported:

@@ -36,6 +36,8 @@ from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import RecentRecords, recent_records
 from skewless.wire.changelog import decode_checkpoint
 from skewless.wire.distribution import TickDistribution
+from skewless.wire.offset_metadata import engine_of
+from skewless.wire.state_schema import Engine
 from skewless.wire.topic_partition import CommittedOffset
 
 MAX_WINDOWS = 10_000
@@ -61,6 +63,8 @@ class StageStatus:
     closed_until: int | None = None
     """Time up to which windows are closed in all partitions."""
     problems: tuple[str, ...] = ()
+    engine: Engine | None = None
+    """What the last commit names as running the pipeline; None if it names nothing, or before the first commit."""
     readiness: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """For each process whose metrics port was reached, why it is not ready; empty if it is."""
 
@@ -113,6 +117,11 @@ class PipelineStatus:
     problems: Sequence[str] = field(default=())
     warnings: Sequence[str] = field(default=())
     """Properties of the recent records that make results incomplete, although all stages work."""
+
+    @property
+    def engine(self) -> Engine | None:
+        """What runs the pipeline, or ran it last; None if that is unknown, and for one that only joins."""
+        return next((stage.engine for stage in self.stages if stage.name == topology.SOURCE_STAGE), None)
 
     @property
     def closing(self) -> StageStatus | None:
@@ -174,7 +183,8 @@ def status(
         else [f"topic {name} is missing: `skewless topics apply` creates it" for name in missing]
     )
     problems += _problems(stages, now_ms, max_lag_s)
-    shares = warnings(quality, settings, max_late_share)
+    # A query writes no topic from which the number of accepted tuples could be estimated.
+    shares = {} if _is_query(stages) else warnings(quality, settings, max_late_share)
     if newest is None and topology.SOURCE_STAGE in by_name:
         shares.pop("invalid", None)
         problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_record))
@@ -202,6 +212,7 @@ def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader)
     problems: list[str] = []
     states: list[WatermarkState] = []
     closed: list[int | None] = []
+    engines: set[Engine | None] = set()
     for topic, input_name in start.input_topics():
         # In this order, so that the lag of a running pipeline is not negative.
         committed = offsets.committed(group, topic)
@@ -211,6 +222,7 @@ def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader)
             for partition, (begin, end) in retained.items()
         }
         problems += _offset_problems(topic, committed, retained)
+        engines |= {engine_of(offset.metadata) for offset in committed.values()}
         lag[topic] = dict.fromkeys(retained, 0)
         for partition, message in first_records(start.settings.kafka, topic, unprocessed).items():
             lag[topic][partition] = retained[partition][1] - message.offset()
@@ -229,6 +241,7 @@ def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader)
         partitions=states,
         closed_until=min(known) if known and len(known) == len(closed) else None,
         problems=tuple(problems),
+        engine=next(filter(None, engines), None),
     )
 
 
@@ -251,7 +264,9 @@ def with_end_of_splitter(stages: Sequence[StageStatus]) -> list[StageStatus]:
 
     The splitter does not commit its end. It has not ended if its source has new records.
     """
-    router_has_ended = any(stage.name == topology.ROUTING_STAGE and stage.has_ended for stage in stages)
+    router_has_ended = not _is_query(stages) and any(
+        stage.name == topology.ROUTING_STAGE and stage.has_ended for stage in stages
+    )
     return [
         replace(stage, partitions=[WatermarkState(MAX_WATERMARK)] * len(stage.partitions))
         if stage.name == topology.SOURCE_STAGE and router_has_ended and not stage.lag_records
@@ -337,15 +352,28 @@ def _tick_of(value: bytes | None) -> TickDistribution | None:
 
 def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | None) -> Iterator[str]:
     # In a bounded run, a stage ends as soon as its input has: the router has the end of the source in all partitions.
-    is_ending = any(stage.name == topology.ROUTING_STAGE and stage.has_ended for stage in stages)
+    is_query = _is_query(stages)
+    is_ending = not is_query and any(stage.name == topology.ROUTING_STAGE and stage.has_ended for stage in stages)
     for stage in stages:
         yield from (f"{stage.name}: {problem}" for problem in stage.problems)
-        if not (stage.group.members or stage.readiness) and (stage.lag_records or not is_ending):
+        process = _process_of(stage) if is_query else stage.name
+        if process and not (stage.group.members or stage.readiness) and (stage.lag_records or not is_ending):
             unprocessed = f"; unprocessed records: {stage.lag_records:,}" if stage.lag_records else ""
-            yield f"{stage.name}: no process runs{unprocessed}"
+            yield f"{process}: no process runs{unprocessed}"
         if max_lag_s is not None and lag_s(stage, now_ms) > max_lag_s:
             age_s = lag_s(stage, now_ms)
             yield f"{stage.name}: the oldest unprocessed record is {age_s:,.0f} s old, more than {max_lag_s:g} s"
+
+
+def _is_query(stages: Sequence[StageStatus]) -> bool:
+    return any(stage.name == topology.SOURCE_STAGE and stage.engine == "spark" for stage in stages)
+
+
+def _process_of(stage: StageStatus) -> str | None:
+    """Return what runs a stage while a query of Spark runs the pipeline; None for the stages that need no process."""
+    if stage.name == topology.SOURCE_STAGE:
+        return topology.QUERY
+    return None if topology.stage(stage.name) in topology.QUERIED_STAGES else stage.name
 
 
 def _only_invalid(dead_letters: RecentRecords[Invalid | None]) -> Iterator[str]:
@@ -406,6 +434,7 @@ def as_json(report: PipelineStatus) -> dict[str, Any]:
         "pipeline": report.pipeline,
         "time_ms": report.time_ms,
         "state": report.state,
+        "engine": report.engine,
         "stages": [_stage_json(stage, report) for stage in report.stages],
         "newest_event_ms": report.newest_event_ms,
         "open_windows": report.open_windows,

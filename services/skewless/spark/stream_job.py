@@ -38,10 +38,11 @@ from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import kafka_options
 from skewless.spark.batch_pipeline import as_function, in_partitions
 from skewless.spark.stream_merge import MERGED, RETRY_PAUSE_S, RETRY_S, TICK, MergeTask
-from skewless.spark.stream_start import SourceState, StreamStart, committed_sources
+from skewless.spark.stream_start import SourceState, StreamStart, committed_sources, transactional_id
 from skewless.spark.stream_tasks import PROGRESS, ROWS, SourceProgress, SplitTask
 from skewless.stages.source_partition import PartitionActivity
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint
+from skewless.wire.offset_metadata import engine_of
 from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class StreamJob:
     def _opened(self) -> TransactionalProducer:
         settings = self._settings
         group = settings.group(topology.SOURCE_STAGE)
-        producer = TransactionalProducer(settings.kafka, settings.transport, settings.topic, f"{group}-stream")
+        producer = TransactionalProducer(settings.kafka, settings.transport, settings.topic, transactional_id(group))
         producer.attach(offset_consumer(settings.kafka, group))
         producer.open(settings.kafka.connect_timeout_s)
         return producer
@@ -114,6 +115,7 @@ class StreamJob:
     def running(self, checkpoint: str, trigger_s: float | None) -> Iterator[StreamingQuery]:
         """Run the query during the block. `trigger_s`: seconds between micro-batches; None: until all is read."""
         settings = self._settings
+        self._check_first()
         headers = bool(settings.splitter.headers)
         records = kafka_options.read_stream(
             self._spark,
@@ -150,6 +152,13 @@ class StreamJob:
             query.stop()
             self._producer.close()
             self._producer.consumer.close()
+
+    def _check_first(self) -> None:
+        """Raise FencedError if the pipeline was handed over since the start. From now on the driver prevents that."""
+        try:
+            self._check_committed(self._sources)
+        except UnavailableError as error:
+            raise UnreachableError(f"{error}: check that the brokers run") from None
 
     def _run(self, records: DataFrame, number: int) -> None:
         """Run a micro-batch. Spark calls it again for one whose end it does not know."""
@@ -282,6 +291,8 @@ class StreamJob:
 
     def _check_committed(self, sources: Mapping[TopicPartition, Any]) -> None:
         committed = self._producer.committed_offsets(sources)
+        if any(engine_of(offset.metadata) == "services" for offset in committed.values()):
+            raise FencedError(f"pipeline {self._settings.name} was handed back to the stages")
         batches = {decode_checkpoint(offset.checkpoint).batch or "" for offset in committed.values()}
         own = {self._batch, *(state.checkpoint.batch or "" for state in self._sources.values()), ""}
         if not batches <= own:

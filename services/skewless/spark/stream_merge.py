@@ -24,6 +24,7 @@ from skewless.errors import FencedError, TransactionAbortedError, UnavailableErr
 from skewless.kafka.consumer.offsets import offset_consumer
 from skewless.kafka.consumer.topic_reader import read_compacted
 from skewless.kafka.producer.transactional import TransactionalProducer
+from skewless.spark import stream_start
 from skewless.spark.stream_tasks import PARTIALS, RECORDS, PartitionMerger
 from skewless.wire.changelog import decode_checkpoint, with_batch
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -113,7 +114,7 @@ def _commit(task: MergeTask, partition: int, blocks: Sequence[tuple[str, bytes]]
 
 
 def _attempt(task: MergeTask, partition: int, blocks: Sequence[tuple[str, bytes]]) -> Merged:
-    transactional_id = f"{task.settings.group(topology.RESULTS_STAGE)}-stream-{partition}"
+    transactional_id = stream_start.transactional_id(task.settings.group(topology.RESULTS_STAGE), partition)
     held = _held.pop(transactional_id, None)
     if held is not None and held.batch != task.previous:
         held.close()

@@ -15,6 +15,7 @@ from skewless.config.state_layout import state_schema_of
 from skewless.engine.start_checks import Input, check_first_start, check_log_ranges, check_topic_id, checkpoints_of
 from skewless.errors import CheckFailedError, ConfigurationError, FencedError, UnavailableError, UnreachableError
 from skewless.kafka.consumer.broker_queries import LogRange
+from skewless.kafka.consumer.idle_member import IdleMember
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.operations.reset import wait_until_stopped
@@ -141,11 +142,22 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
     )
 
 
+def member_of(start: StreamStart) -> IdleMember:
+    """Return the membership of the driver in the group of the source, by which other commands see that a query runs."""
+    settings, topics = start.settings, sorted({source.topic for source in start.sources})
+    group, name = settings.group(topology.SOURCE_STAGE), f"{settings.full_name}-{topology.QUERY}"
+    return IdleMember(settings.kafka, settings.transport, group, name, topics)
+
+
+def transactional_id(group: str, partition: int | None = None) -> str:
+    """Return the transactional id with which a query commits the offsets of a group, or of one of its partitions."""
+    return f"{group}-stream" if partition is None else f"{group}-stream-{partition}"
+
+
 def _wait_for_stages(settings: PipelineSettings, report: Callable[[str], None]) -> None:
     """Wait for the sessions of killed processes. Raises FencedError if stages run that a query replaces."""
-    stages = [stage for stage in topology.STAGES if stage.outputs]  # the others only read the results
     try:
-        wait_until_stopped(settings, report, stages)
+        wait_until_stopped(settings, report, topology.QUERIED_STAGES, replaced=topology.QUERY)
     except CheckFailedError as error:
         raise FencedError(str(error)) from None
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from skewless.wire.state_schema import VERSIONS_OF_0_1, AnySchema, encode_schema
+from skewless.wire.state_schema import VERSIONS_OF_0_1, AnySchema, Engine, StateSchema, encode_schema
 
 _SEPARATOR = "\n"
 """Separates checkpoint and schema. Checkpoints do not contain it."""
@@ -67,6 +67,12 @@ def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
     except msgspec.DecodeError:
         return OffsetMetadata(checkpoint or None, None, from_0_1=_version(schema_text) in VERSIONS_OF_0_1)
     return OffsetMetadata(checkpoint or None, schema, topic_id=_topic_id(schema_text))
+
+
+def engine_of(metadata: str | None) -> Engine | None:
+    """Return what ran the pipeline when the offset was committed; None if its metadata does not name it."""
+    schema = decode_offset_metadata(metadata).state_schema
+    return schema.engine if isinstance(schema, StateSchema) else None
 
 
 def split_offset_metadata(metadata: str) -> tuple[str, str]:

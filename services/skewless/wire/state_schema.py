@@ -29,6 +29,10 @@ PARSING = (
 PARSING_CHARACTERS = 4
 
 
+Engine = Literal["services", "spark"]
+"""What runs a pipeline: its stages, or `skewless stream`."""
+
+
 class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=3, forbid_unknown_fields=True):
     """The state schema. Its JSON is an array that starts with its version.
 
@@ -56,9 +60,9 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     late_rule: Literal["window_end", "event_time"] = "event_time"
     parsing: str = ""
     """Digests of the settings in `PARSING`, each of PARSING_CHARACTERS. Empty: unknown, as with version 0.2.0."""
-    engine: Literal["services", "spark"] = "services"
-    """What runs the pipeline: the stages, or `skewless stream`. Checkpoints of one must not be continued by the other
-    while a micro-batch of Spark may be incomplete."""
+    engine: Engine = "services"
+    """What runs the pipeline. Checkpoints of one must not be continued by the other while a micro-batch of Spark may be
+    incomplete."""
 
     def __post_init__(self) -> None:
         """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
@@ -129,10 +133,17 @@ def _join_incompatibilities(previous: JoinSchema, current: JoinSchema) -> Iterat
             yield f"join.{side}: format, id, time or limits have changed"
 
 
+_CHANGED_FROM: dict[Engine, str] = {
+    "services": "pipeline: is run by `skewless stream`, was run by the stages (--take-over continues)",
+    "spark": "pipeline: is run by the stages, was run by `skewless stream` (its --hand-back lets the stages continue)",
+}
+
+
 def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
+    if previous.engine != current.engine:
+        yield _CHANGED_FROM[previous.engine]
     settings: tuple[tuple[str, object, object], ...] = (
         _windows(previous, current),
-        ("pipeline", _engine_text(previous), _engine_text(current)),
         ("aggregator.emit", previous.emit, current.emit),
         ("observer.tick_s", previous.tick_ms / 1000, current.tick_ms / 1000),
         ("splitter.value.decimals", previous.decimals, current.decimals),
@@ -153,10 +164,6 @@ def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Ite
             part = slice(i * PARSING_CHARACTERS, (i + 1) * PARSING_CHARACTERS)
             if previous.parsing[part] != current.parsing[part]:
                 yield f"{path}: is not what it was"
-
-
-def _engine_text(schema: StateSchema) -> str:
-    return "run by `skewless stream`" if schema.engine == "spark" else "run by the stages (`skewless up`)"
 
 
 def _columns_text(schema: StateSchema) -> str:

@@ -75,6 +75,15 @@ def test_problems_after_the_end_of_a_bounded_run_are_only_those_of_new_records()
     assert problems(stage("splitter"), stage("router", EMPTY)) == ["router: no process runs"]
 
 
+def test_problems_of_a_query_of_spark_are_those_of_its_driver() -> None:
+    router, sink = stage("router", EMPTY, partitions=ENDED), stage("sink", EMPTY)
+    query = stage("splitter", GroupDescription("Stable", ("p-stream",)), engine="spark")
+    assert problems(query, router, sink) == ["sink: no process runs"]
+    stopped = stage("splitter", EMPTY, {0: 3}, engine="spark")
+    assert problems(stopped, router) == ["stream: no process runs; unprocessed records: 3"]
+    assert problems(stage("splitter", EMPTY, engine="spark"), router) == ["stream: no process runs"]
+
+
 def test_splitter_without_new_records_after_a_bounded_run_has_ended() -> None:
     at = [WatermarkState(NOW), WatermarkState(NOW - 1)]
     splitter, router = stage("splitter", EMPTY, partitions=at), stage("router", EMPTY, partitions=ENDED)
@@ -83,6 +92,8 @@ def test_splitter_without_new_records_after_a_bounded_run_has_ended() -> None:
     assert with_end_of_splitter([splitter, running]) == [splitter, running]
     behind = stage("splitter", EMPTY, {0: 1}, partitions=at)
     assert with_end_of_splitter([behind, router]) == [behind, router]
+    queried = stage("splitter", EMPTY, partitions=at, engine="spark")
+    assert with_end_of_splitter([queried, router]) == [queried, router]
 
 
 def test_problems_record_older_than_the_limit_is_one() -> None:

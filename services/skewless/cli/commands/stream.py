@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.spark.stream_job import StreamJob, TriggerProgress
+    from skewless.wire.state_schema import Engine
 
 POLL_S = 0.5
 IDLE_POLL_S = 1.0
@@ -56,9 +58,28 @@ Examples:
     help="Folder of Spark's checkpoint; any path that Spark can write to.  [default: a folder of this user for the "
     "pipeline]",
 )
+@click.option(
+    "--take-over",
+    "handover",
+    flag_value="spark",
+    help="Continue where the stages have committed, open windows included. They must be stopped, with no lag after the "
+    "splitter.",
+)
+@click.option(
+    "--hand-back",
+    "handover",
+    flag_value="services",
+    help="Let the stages continue where a stopped query has committed, open windows included, and exit.",
+)
 @spark_options
 def stream(
-    *, file: Path | None, trigger_s: float | None, available_now: bool, checkpoint: str | None, **spark: Any
+    *,
+    file: Path | None,
+    trigger_s: float | None,
+    available_now: bool,
+    checkpoint: str | None,
+    handover: Engine | None,
+    **spark: Any,
 ) -> None:
     """Run a pipeline as a query of Spark, until Ctrl-C or SIGTERM. The results equal those of the stages.
 
@@ -68,21 +89,40 @@ def stream(
     settings = load_settings(file)
     if available_now and trigger_s is not None:
         raise ConfigurationError("--trigger: not with --available-now, which ends after the records that exist")
-    from skewless.spark.stream_start import prepare, unused_settings
+    folder = checkpoint or str(state_folder() / "streams" / settings.full_name)
+    if handover is not None:
+        _hand_over(settings, handover, None if checkpoint else folder)
+    if handover == "services":
+        return
+    from skewless.spark.stream_start import member_of, prepare, unused_settings
 
     if unused := unused_settings(settings):
         click.echo(f"note: only the stages use {', '.join(unused)}", err=True)
     start = prepare(settings, lambda line: click.echo(line, err=True))
-    folder = checkpoint or str(state_folder() / "streams" / settings.full_name)
     is_quiet, show_again = is_hidden(), hide()  # a line per micro-batch takes the place of Spark's progress
     try:
-        with spark_running("stream", spark) as session:
+        with member_of(start) as member, spark_running("stream", spark) as session:
             from skewless.spark.stream_job import StreamJob
 
+            member.wait_until_joined()
             job = StreamJob(start, session, (lambda _: None) if is_quiet else _show)
             _run(job, settings, folder, None if available_now else trigger_s or DEFAULT_TRIGGER_S)
     finally:
         show_again()
+
+
+def _hand_over(settings: PipelineSettings, to: Engine, default_checkpoint: str | None) -> None:
+    """Let the stages or a query continue. The default checkpoint of an earlier query, which they end, is removed."""
+    from skewless.spark.stream_handover import hand_over
+    from skewless.spark.stream_start import check_settings
+
+    if to == "spark":
+        check_settings(settings)
+    changed = hand_over(settings, to, lambda line: click.echo(line, err=True))
+    if changed and default_checkpoint is not None:
+        shutil.rmtree(default_checkpoint, ignore_errors=True)
+    engine = "a query of Spark" if to == "spark" else "the stages"
+    click.echo(f"pipeline {settings.name} {'continues with' if changed else 'has already continued with'} {engine}")
 
 
 def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: float | None) -> None:
