@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,10 +22,13 @@ from skewless.spark.stream_tasks import (
     PARTIALS,
     PROGRESS,
     RECORDS,
-    PartitionMerger,
+    TUPLES,
+    WORK,
     SourceProgress,
     SplitTask,
+    WorkTask,
 )
+from skewless.spark.stream_windows import LoadMerger, PartitionMerger, WindowMerger
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -40,13 +44,15 @@ logs = st.lists(entries, min_size=1, max_size=60)
 cuts = st.lists(st.integers(0, 60), max_size=5)
 
 
-def pipeline(emit: str) -> PipelineSettings:
+def pipeline(emit: str, *, costs: bool = False) -> PipelineSettings:
+    """`costs`: each tuple takes a nanosecond, so tasks of workers aggregate the tuples."""
     return PipelineSettings.model_validate(
         BASE
         | {
             "name": "law",
             "source": {"topic": "source"},
             "event_time": {"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
+            "worker": {"cost": {"cycle": 1_000_000 if costs else 0}},
             "aggregator": {"aggregates": ["count", "sum"], "emit": emit, "closed_window_retention_s": 10**6},
         }
     )
@@ -86,9 +92,9 @@ class Query:
     settings: PipelineSettings
     max_times: dict[TopicPartition, int | None]
     written: list[OutputRecord] = field(default_factory=list)
-    changelogs: Mapping[int, dict[bytes, bytes]] = field(default_factory=lambda: defaultdict(dict))
-    checkpoints: dict[int, str | None] = field(default_factory=dict)
-    mergers: dict[int, PartitionMerger] = field(default_factory=dict)
+    changelogs: Mapping[tuple[str, int], dict[bytes, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    checkpoints: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    mergers: dict[tuple[str, int], WindowMerger] = field(default_factory=dict)
 
     def split(self, records: Iterable[Record]) -> list[tuple[str, int, bytes]]:
         """Read each partition in a task of its own, and return the rows."""
@@ -101,7 +107,21 @@ class Query:
         for own in by_partition.values():
             for batch in task([as_columns(own[:3]), *([as_columns(own[3:])] if own[3:] else [])]):
                 rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        return rows
+        return rows if self.settings.worker.cost.is_free else self.work(rows, counts)
+
+    def work(self, rows: list[tuple[str, int, bytes]], counts: Mapping[str, int]) -> list[tuple[str, int, bytes]]:
+        """Aggregate the tuples of each worker in a task of its own, which the other rows pass through."""
+        by_worker: defaultdict[int, list[tuple[str, int, bytes]]] = defaultdict(list)
+        for row in rows:
+            by_worker[row[1] % self.settings.router.workers].append(row)
+        worked: list[tuple[str, int, bytes]] = []
+        for own in by_worker.values():
+            schema = pa.schema([("kind", pa.string()), ("partition", pa.int32()), ("block", pa.binary())])
+            columns = [pa.array(column, of.type) for column, of in zip(zip(*own, strict=True), schema, strict=True)]
+            for batch in WorkTask(self.settings, counts)([pa.record_batch(columns, schema=schema)]):
+                worked += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        assert not any(kind == TUPLES for kind, _, _ in worked)
+        return worked
 
     def run(self, records: Iterable[Record], watermark: WatermarkState | None = None, *, restore: bool = False) -> None:
         """Run a micro-batch. `restore`: its tasks read the changelog, because no process has the windows."""
@@ -111,43 +131,64 @@ class Query:
             self.max_times[TopicPartition(progress.topic, progress.partition)] = progress.max_time
         times = [time for time in self.max_times.values() if time is not None]
         known = min(times) - LATENESS_S * 1000 if len(times) == len(self.max_times) else None
-        for partition in range(self.settings.topics.aggregator_partitions):
-            if restore or partition not in self.mergers:
-                self.mergers[partition] = self.merger(partition)
-            blocks = [block for kind, at, block in rows if (kind, at) == (PARTIALS, partition)]
-            state = watermark or WatermarkState(known)
-            for output in self.mergers[partition].merge(blocks, state, NOW):
-                if output.topic != "aggregator-changelog":
-                    self.written.append(output)
-                elif output.value is None:
-                    self.changelogs[partition].pop(output.key or b"", None)
-                else:
-                    self.changelogs[partition][output.key or b""] = output.value
-            self.checkpoints[partition] = self.mergers[partition].checkpoint()
+        state = watermark or WatermarkState(known)
+        partials = [(at, block) for kind, at, block in rows if kind == PARTIALS]
+        everywhere = range(self.settings.topics.aggregator_partitions)
+        for partition in everywhere:
+            self.merge("aggregator", [partition], [row for row in partials if row[0] == partition], state, restore)
+        self.merge("observer", everywhere, partials, state, restore)
         for _, _, block in (row for row in rows if row[0] == RECORDS):
             self.written += msgspec.msgpack.decode(block, type=list[OutputRecord])
 
-    def merger(self, partition: int) -> PartitionMerger:
-        def read(keep_value: Any) -> list[tuple[bytes, bytes]]:
-            changelog = self.changelogs[partition]
-            return [(key, value if keep_value(key) else b"") for key, value in changelog.items()]
+    def merge(
+        self,
+        stage: str,
+        partitions: Sequence[int],
+        blocks: list[tuple[int, bytes]],
+        state: WatermarkState,
+        restore: bool,  # noqa: FBT001 - as in `run`
+    ) -> None:
+        """Merge partials in the task of a stage that has these partitions, and keep what it commits."""
+        name = stage, partitions[0]
+        if restore or name not in self.mergers:
+            checkpoints = {partition: self.checkpoints.get((stage, partition)) for partition in partitions}
+            arguments = self.settings, checkpoints, partial(self.read, stage)
+            self.mergers[name] = PartitionMerger(*arguments) if stage == "aggregator" else LoadMerger(*arguments)
+        for output in self.mergers[name].merge(blocks, state, NOW):
+            if output.topic != f"{stage}-changelog":
+                self.written.append(output)
+                continue
+            changelog, key = self.changelogs[stage, output.partition or 0], output.key or b""
+            if output.value is None:
+                changelog.pop(key, None)
+            else:
+                changelog[key] = output.value
+        self.checkpoints |= {(stage, partition): self.mergers[name].checkpoint(partition) for partition in partitions}
 
-        return PartitionMerger(self.settings, partition, self.checkpoints.get(partition), read)
+    def read(self, stage: str, partition: int, keep_value: Any) -> list[tuple[bytes, bytes]]:
+        changelog = self.changelogs[stage, partition]
+        return [(key, value if keep_value(key) else b"") for key, value in changelog.items()]
 
     def values(self, topic: str) -> Iterator[dict[str, Any]]:
         return (msgspec.json.decode(output.value or b"") for output in self.written if output.topic == topic)
 
 
-def new_query(emit: str) -> Query:
-    return Query(pipeline(emit), {TopicPartition("source", partition): None for partition in PARTITIONS})
+def new_query(emit: str, *, costs: bool = False) -> Query:
+    return Query(pipeline(emit, costs=costs), {TopicPartition("source", partition): None for partition in PARTITIONS})
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(log=logs, cuts=cuts, emit=st.sampled_from(["updates", "final"]), restores=st.lists(st.booleans(), min_size=7))
+@given(
+    log=logs,
+    cuts=cuts,
+    emit=st.sampled_from(["updates", "final"]),
+    restores=st.lists(st.booleans(), min_size=7),
+    costs=st.booleans(),
+)
 def test_stream_tasks_any_micro_batches_give_the_plain_count(
-    log: list[tuple[int, str, int, int]], cuts: list[int], emit: str, restores: list[bool]
+    log: list[tuple[int, str, int, int]], cuts: list[int], emit: str, restores: list[bool], *, costs: bool
 ) -> None:
-    records, query = records_of(log), new_query(emit)
+    records, query = records_of(log), new_query(emit, costs=costs)
     bounds = [0, *sorted(cuts), len(records)]
     for number, (first, end) in enumerate(itertools.pairwise(bounds)):
         query.run(records[first:end], restore=restores[number])
@@ -164,14 +205,17 @@ def test_stream_tasks_any_micro_batches_give_the_plain_count(
     late = {(entry["partition"], entry["offset"]): entry for entry in query.values("late")}
     assert late == expected.late
     assert emit == "updates" or all(entry["revision"] == 0 for entry in last.values())
+    ticks = list(query.values("distribution"))
+    assert sum(sum(tick["tuples_by_worker"]) for tick in ticks) == expected.tuples
+    assert max((tick["run"]["tuples"] for tick in ticks), default=0) == expected.tuples
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(log=logs)
-def test_split_task_repeated_yields_the_same_rows(log: list[tuple[int, str, int, int]]) -> None:
-    records, query = records_of(log), new_query("updates")
+@given(log=logs, costs=st.booleans())
+def test_split_task_repeated_yields_the_same_rows(log: list[tuple[int, str, int, int]], *, costs: bool) -> None:
+    records, query = records_of(log), new_query("updates", costs=costs)
 
     def rows() -> list[tuple[str, int, bytes]]:
-        return [row for row in query.split(records) if row[0] != PROGRESS]  # has the time that the task spent
+        return [row for row in query.split(records) if row[0] not in {PROGRESS, WORK}]  # with the time of the task
 
     assert rows() == rows()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from helpers.avro import encoded, record_of
 from helpers.kafka import START_MS, Pipeline, Sent, Source, Truth, differences, read, truth, zipf_records
+from helpers.schema_registry import RegistryServer
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.errors import UnreachableError
 
+CLICK = record_of("Click", key="string", value="int", time={"type": "long", "logicalType": "timestamp-millis"})
 PARTITIONS = 3
 LATENESS_S = 10
 RECORDS = 6_000
@@ -58,13 +62,33 @@ def test_stream_run_three_times_equals_a_plain_count_and_the_batch(broker: str, 
         result = stream(tested)
         assert result.exit_code == 0, result.output
     assert f"{PARTITIONS:,} records read" in result.output
-    closed_to = None if emit == "updates" else end
-    assert differences(tested, expected_of(tested), ticks=False, closed_to=closed_to) == []
+    expected, closed_to = expected_of(tested), None if emit == "updates" else end
+    assert differences(tested, expected, ticks=False, closed_to=closed_to) == []
+    ticks = [json.loads(record.value or b"") for record in tested.read("distribution")]
+    assert sum(sum(tick["tuples_by_worker"]) for tick in ticks) == expected.tuples - PARTITIONS
+    assert {(tick["grouping"], tick["workers"]) for tick in ticks} == {("source", PARTITIONS)}
     assert audit(tested)["compared"] > RECORDS / 10
     shown = CliRunner().invoke(main, ["results", "-f", str(tested.file), "--json"])
     assert shown.exit_code == 0, shown.output
     status = json.loads(CliRunner().invoke(main, ["status", "-f", str(tested.file), "--json"]).stdout)
     assert sum(stage["lag_records"] for stage in status["stages"]) == 0
+    assert status["load"]["tick_start"] == max(tick["tick_start"] for tick in ticks)
+
+
+def test_stream_with_a_cost_per_tuple_spreads_a_hot_key_over_the_workers(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    cost = {"cycle": 1, "process_duration_ms": 0.1}
+    tested = Pipeline(broker, tmp_path, source, router={"workers": 4}, worker={"cost": cost})
+    source.send(zipf_records(RECORDS, PARTITIONS, seed=5, keys=300, z=2.0))
+    source.send(closing(START_MS + 3_600_000))
+    result = stream(tested)
+    assert result.exit_code == 0, result.output
+    expected = expected_of(tested)
+    assert differences(tested, expected, ticks=False) == []
+    ticks = [json.loads(record.value or b"") for record in tested.read("distribution")]
+    assert {(tick["grouping"], tick["workers"]) for tick in ticks} == {("even", 4)}
+    assert ticks[-1]["run"]["tuples"] == expected.tuples
+    assert ticks[-1]["run"]["max_over_avg"] < 1.2
 
 
 @pytest.mark.parametrize("moment", thorough_except(["before"], ["before", "after"]))
@@ -98,6 +122,31 @@ def test_stream_failed_around_its_commit_counts_once_after_a_restart(
     again = stream(tested, *(["--checkpoint", str(tmp_path / "other")] if moment == "after" else []))
     assert again.exit_code == 0, again.output
     assert differences(tested, expected_of(tested), ticks=False) == []
+    audit(tested)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("written", ["registry", "file"])
+def test_stream_of_avro_equals_a_plain_count(
+    broker: str, registry_server: RegistryServer, tmp_path: Path, written: str
+) -> None:
+    source = Source(broker, PARTITIONS)
+    schema_id = registry_server.register(f"{source.topic}-value", CLICK) if written == "registry" else None
+    file = tmp_path / "click.avsc"
+    file.write_text(json.dumps(CLICK))
+    avro = "avro" if schema_id else {"name": "avro", "schema": str(file)}
+    registry = {"url": registry_server.url} if schema_id else None
+    tested = Pipeline(broker, tmp_path, source, splitter={"format": avro}, registry=registry)
+    records = [(at, value) for at, value in zipf_records(900, PARTITIONS, seed=4, keys=30) if value is not None]
+    source.send((at, encoded(CLICK, json.loads(value), schema_id)) for at, value in records)
+    source.send([(0, b"no record of Avro")])
+    result = stream(tested)
+    assert result.exit_code == 0, result.output
+    assert "1 dead letters" in result.output
+    plain = {at: [value for partition, value in records if partition == at] for at in range(PARTITIONS)}
+    found = [record for record in read(broker, source.topic) if record.offset < len(plain[record.partition])]
+    as_json = [replace(record, value=plain[record.partition][record.offset]) for record in found]
+    assert differences(tested, truth(as_json, lateness_ms=LATENESS_S * 1000), ticks=False) == []
     audit(tested)
 
 

@@ -37,9 +37,18 @@ from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import kafka_options
 from skewless.spark.batch_pipeline import as_function, in_partitions
-from skewless.spark.stream_merge import MERGED, RETRY_PAUSE_S, RETRY_S, TICK, MergeTask
+from skewless.spark.stream_merge import MERGED, OBSERVED, RETRY_PAUSE_S, RETRY_S, TICK, MergeTask
 from skewless.spark.stream_start import SourceState, StreamStart, committed_sources, transactional_id
-from skewless.spark.stream_tasks import PROGRESS, ROWS, SourceProgress, SplitTask
+from skewless.spark.stream_tasks import (
+    PARTIALS,
+    PROGRESS,
+    ROWS,
+    WORK,
+    SourceProgress,
+    SplitTask,
+    WorkProgress,
+    WorkTask,
+)
 from skewless.stages.source_partition import PartitionActivity
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint
 from skewless.wire.offset_metadata import engine_of
@@ -51,6 +60,7 @@ RECORDS_PER_BATCH = 2_000_000
 """Maximum records of a micro-batch. It bounds what a task holds, and the time for which a backlog shows no result."""
 
 _progress_decoder = msgspec.json.Decoder(SourceProgress)
+_work_decoder = msgspec.json.Decoder(WorkProgress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ class TriggerProgress:
     open_windows: int
     """The most open windows of any partition."""
     slowest_to_mean: float
-    """Time of the slowest task that read records, divided by the mean."""
+    """Time of the slowest task that read records or was a worker, divided by the mean."""
 
 
 class StreamJob:
@@ -91,6 +101,7 @@ class StreamJob:
         self._merged_watermark: WatermarkState | None = None
         """Watermark that all partitions of `aggregates` have."""
         self._offsets = OffsetReader(self._settings.kafka)
+        self._admin = Admin(self._settings.kafka)
         self._lock = threading.Lock()
         self._stopped = False
         self._query_id = ""
@@ -179,14 +190,17 @@ class StreamJob:
             return
         self._check_order(batch, number)
         self._find_partitions()
-        with _cached(records.mapInArrow(as_function(self._split_task()), ROWS)) as rows:
-            collected = rows.where(F.col("kind") == PROGRESS).select("block").collect()
-            progress = [_progress_decoder.decode(bytes(row[0])) for row in collected]
+        with _cached(self._aggregated(records)) as rows:
+            is_progress = F.col("kind").isin(PROGRESS, WORK)
+            collected = rows.where(is_progress).select("kind", "block").collect()
+            progress = [_progress_decoder.decode(bytes(block)) for kind, block in collected if kind == PROGRESS]
+            times = [_work_decoder.decode(bytes(block)).seconds for kind, block in collected if kind == WORK]
             self._observe(progress, batch)
-            merged = self._merge(rows.where(F.col("kind") != PROGRESS), self._batch, batch)
+            merged = self._merge(rows.where(~is_progress), self._batch, batch)
         self._commit()
         self._batch, self._merged = batch, dict.fromkeys(self._merged, batch)
-        self._report(self._progress(number, progress, merged, time.monotonic() - started))
+        times = times or [of_source.seconds for of_source in progress]
+        self._report(self._progress(number, progress, merged, times, time.monotonic() - started))
 
     def _check_order(self, batch: str, number: int) -> None:
         """Raise ConfigurationError if Spark's checkpoint is not that of the last micro-batch."""
@@ -207,13 +221,23 @@ class StreamJob:
 
     def _find_partitions(self) -> None:
         """Add source partitions that exist by now."""
-        counts = Admin(self._settings.kafka).partition_counts()
+        counts = self._admin.partition_counts()
         for topic in self._settings.aggregated.select(counts):
             for number in range(counts.get(topic, 0)):
                 source = TopicPartition(topic, number)
                 if source not in self._sources:
                     self._sources[source] = SourceState(0, Checkpoint())
                     self._activity[source] = PartitionActivity()
+
+    def _aggregated(self, records: DataFrame) -> DataFrame:
+        """Return the partials of records, with progress, late tuples and dead letters."""
+        split = self._split_task()
+        rows = records.mapInArrow(as_function(split), ROWS)
+        if self._settings.worker.cost.is_free:
+            return rows
+        workers = self._settings.router.workers
+        numbered = in_partitions(rows.withColumn("task", F.col("partition") % workers), workers, "task")
+        return numbered.mapInArrow(as_function(WorkTask(self._settings, split.partition_counts)), ROWS)
 
     def _split_task(self) -> SplitTask:
         counts: dict[str, int] = {}
@@ -252,7 +276,6 @@ class StreamJob:
     def _merge(self, rows: DataFrame | None, previous: str, batch: str) -> list[Any]:
         """Merge and commit partials in all partitions of `aggregates`."""
         settings, spark = self._settings, self._spark if rows is None else rows.sparkSession
-        partitions = settings.topics.aggregator_partitions
         watermark = self._watermark()
         task = MergeTask(
             settings,
@@ -262,12 +285,17 @@ class StreamJob:
             _now(),
             previous,
             batch,
+            workers=len(self._sources) if settings.worker.cost.is_free else settings.router.workers,
         )
-        ticks = spark.range(partitions).select(
-            F.lit(TICK).alias("kind"), F.col("id").cast("int").alias("partition"), F.lit(b"").alias("block")
+        number = F.col("id").cast("int")
+        blocks = spark.range(task.load_task + 1).select(
+            number.alias("task"), F.lit(TICK).alias("kind"), number.alias("partition"), F.lit(b"").alias("block")
         )
-        blocks = ticks if rows is None else ticks.unionByName(rows)
-        numbered = in_partitions(blocks, partitions, "partition")
+        if rows is not None:
+            observed = rows.where(F.col("kind") == PARTIALS).withColumn("kind", F.lit(OBSERVED))
+            blocks = blocks.unionByName(rows.withColumn("task", F.col("partition")))
+            blocks = blocks.unionByName(observed.withColumn("task", F.lit(task.load_task)))
+        numbered = in_partitions(blocks, task.load_task + 1, "task")
         merged: list[Any] = numbered.mapInArrow(as_function(task), MERGED).collect()
         self._merged_watermark = watermark
         return merged
@@ -332,11 +360,15 @@ class StreamJob:
         return not has_records_after(self._offsets, source.topic, {source.partition: offset})
 
     def _progress(
-        self, number: int, progress: Sequence[SourceProgress], merged: Sequence[Any], seconds: float
+        self,
+        number: int,
+        progress: Sequence[SourceProgress],
+        merged: Sequence[Any],
+        times: Sequence[float],
+        seconds: float,
     ) -> TriggerProgress:
         lag = self._lag()
         newest = max((of_source.newest_ms for of_source in progress), default=0)
-        times = [of_source.seconds for of_source in progress]
         return TriggerProgress(
             number=number,
             records=sum(of_source.records for of_source in progress),

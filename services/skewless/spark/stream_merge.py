@@ -3,6 +3,8 @@
 The transaction has the results, the changelog, late tuples and dead letters, and the offset of the partition of
 `partials`, whose checkpoint names the micro-batch. A task reads this checkpoint before it merges. So a micro-batch that
 Spark repeats is merged once: a task of a committed micro-batch writes nothing. See docs/explanation/exactness.md.
+
+One more task gets the partials of all partitions, and commits the measures of the load in the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from skewless.kafka.consumer.offsets import offset_consumer
 from skewless.kafka.consumer.topic_reader import read_compacted
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import stream_start
-from skewless.spark.stream_tasks import PARTIALS, RECORDS, PartitionMerger
+from skewless.spark.stream_start import LOAD_STAGE
+from skewless.spark.stream_tasks import PARTIALS, RECORDS
+from skewless.spark.stream_windows import Checkpoints, LoadMerger, PartitionMerger
 from skewless.wire.changelog import decode_checkpoint, with_batch
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.record import OutputRecord
@@ -35,11 +39,17 @@ from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 log = logging.getLogger(__name__)
 
 TICK = "tick"
-"""Kind of the row that each partition gets, with or without partials."""
+"""Kind of the row that each task gets, with or without partials. Its partition is the number of the task: that of a
+partition of `aggregates`, or the next number for the task that measures the load."""
+OBSERVED = "observed"
+"""Kind of the partials for the task that measures the load."""
 MERGED = "partition int, results bigint, open_windows bigint, keys bigint"
 RETRY_S = 60.0
 """Time for which a task repeats a transaction that fails although a repetition may succeed."""
 RETRY_PAUSE_S = 0.5
+
+Block = tuple[str, int, bytes]
+"""Kind, partition and block of a row."""
 
 _records_decoder = msgspec.msgpack.Decoder(list[OutputRecord])
 
@@ -59,15 +69,22 @@ class MergeTask:
     """Micro-batch that was complete before."""
     batch: str
     """The micro-batch; the previous one if there is none, and only event time has advanced."""
+    workers: int
+    """Number of workers whose load is measured."""
+
+    @property
+    def load_task(self) -> int:
+        """Number of the task that measures the load."""
+        return self.settings.topics.aggregator_partitions
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge and commit the partitions of this task. Input rows: `ROWS`, with one of kind TICK per partition."""
-        blocks: defaultdict[int, list[tuple[str, bytes]]] = defaultdict(list)
+        """Merge and commit what this task gets. Input rows: `ROWS` with the number of the task (`numbered`)."""
+        blocks: defaultdict[int, list[Block]] = defaultdict(list)
         for batch in batches:
-            columns = (batch[name].to_pylist() for name in ("kind", "partition", "block"))
-            for kind, partition, block in zip(*columns, strict=True):
-                blocks[partition].append((kind, block))
-        rows = [(partition, *_commit(self, partition, own)) for partition, own in sorted(blocks.items())]
+            columns = (batch[name].to_pylist() for name in ("task", "kind", "partition", "block"))
+            for number, kind, partition, block in zip(*columns, strict=True):
+                blocks[number].append((kind, partition, block))
+        rows = [(number, *_commit(self, number, own)) for number, own in sorted(blocks.items())]
         if rows:
             names = ("partition", "results", "open_windows", "keys")
             types = (pa.int32(), pa.int64(), pa.int64(), pa.int64())
@@ -76,13 +93,14 @@ class MergeTask:
 
 
 @dataclass(slots=True)
-class _HeldPartition:
-    """A partition that this process has merged last: its windows as of a micro-batch, and its producer."""
+class _Held:
+    """What a task of this process has merged last: its windows as of a micro-batch, and its producer."""
 
     producer: TransactionalProducer
-    merger: PartitionMerger
+    merger: PartitionMerger | LoadMerger
     batch: str
-    offset: int
+    offsets: dict[TopicPartition, int]
+    """Offsets in `partials`, which a query does not advance."""
     state_bytes: int = 0
 
     def close(self) -> None:
@@ -90,8 +108,8 @@ class _HeldPartition:
         self.producer.consumer.close()
 
 
-_held: dict[str, _HeldPartition] = {}
-"""Partitions by transactional id. They spare the next micro-batch reading the changelog. Nothing depends on them: the
+_held: dict[str, _Held] = {}
+"""By transactional id. They spare the next micro-batch reading the changelog. Nothing depends on them: the
 broker rejects the producer of a partition that another process has opened since."""
 
 Merged = tuple[int, int, int]
@@ -99,32 +117,33 @@ Merged = tuple[int, int, int]
 NOTHING: Merged = (0, 0, 0)
 
 
-def _commit(task: MergeTask, partition: int, blocks: Sequence[tuple[str, bytes]]) -> Merged:
+def _commit(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
     deadline = time.monotonic() + RETRY_S
     while True:
         try:
-            return _attempt(task, partition, blocks)
+            return _attempt(task, number, blocks)
         except (TransactionAbortedError, UnavailableError) as error:
             if time.monotonic() > deadline:
-                raise UnreachableError(
-                    f"partition {partition} cannot be committed for {RETRY_S:g} s: {error}"
-                ) from None
-            log.warning("partition %s is merged again: %s", partition, error)
+                raise UnreachableError(f"partition {number} cannot be committed for {RETRY_S:g} s: {error}") from None
+            log.warning("partition %s is merged again: %s", number, error)
             time.sleep(RETRY_PAUSE_S)
 
 
-def _attempt(task: MergeTask, partition: int, blocks: Sequence[tuple[str, bytes]]) -> Merged:
-    transactional_id = stream_start.transactional_id(task.settings.group(topology.RESULTS_STAGE), partition)
+def _attempt(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
+    observes = number == task.load_task
+    group = task.settings.group(LOAD_STAGE if observes else topology.RESULTS_STAGE)
+    transactional_id = stream_start.transactional_id(group, None if observes else number)
     held = _held.pop(transactional_id, None)
     if held is not None and held.batch != task.previous:
         held.close()
         held = None
     if held is None:
-        held = _opened(task, partition, transactional_id)
+        partitions = range(task.load_task) if observes else [number]
+        held = _opened(task, partitions, group, transactional_id)
     if held is None:
         return NOTHING
     try:
-        merged = _merge_and_commit(task, partition, held, blocks)
+        merged = _merge_and_commit(task, held, blocks)
     except BaseException:
         held.close()
         raise
@@ -133,62 +152,80 @@ def _attempt(task: MergeTask, partition: int, blocks: Sequence[tuple[str, bytes]
     return merged
 
 
-def _opened(task: MergeTask, partition: int, transactional_id: str) -> _HeldPartition | None:
-    """Restore a partition as of the previous micro-batch; None if this one is committed already.
+def _opened(task: MergeTask, partitions: Iterable[int], group: str, transactional_id: str) -> _Held | None:
+    """Restore windows as of the previous micro-batch; None if this one is committed already.
 
     From then on the broker rejects the transactions of earlier processes with the same id. So what is read after it
     stays true until the commit of this process.
     """
     settings = task.settings
     kafka = settings.kafka
-    consumer = offset_consumer(kafka, settings.group(topology.RESULTS_STAGE))
+    consumer = offset_consumer(kafka, group)
     producer = TransactionalProducer(kafka, settings.transport, settings.topic, transactional_id)
     with contextlib.ExitStack() as stack:
         stack.callback(consumer.close)
         stack.callback(producer.close)
         producer.attach(consumer)
         producer.open(kafka.connect_timeout_s)
-        source = TopicPartition(settings.topic("partials"), partition)
-        committed = producer.committed_offsets([source]).get(source, CommittedOffset(0))
-        batch = decode_checkpoint(committed.checkpoint).batch or ""
-        if batch == task.batch != task.previous:
+        sources = {partition: TopicPartition(settings.topic("partials"), partition) for partition in partitions}
+        committed = producer.committed_offsets(list(sources.values()))
+        offsets = {partition: committed.get(source, CommittedOffset(0)) for partition, source in sources.items()}
+        batches = {decode_checkpoint(offset.checkpoint).batch or "" for offset in offsets.values()}
+        if batches == {task.batch} != {task.previous}:
             return None
-        if batch != task.previous:
+        if batches != {task.previous}:
             raise FencedError(
-                f"partition {partition} has micro-batch {batch or 'none'}, and this query has completed "
+                f"{group} has micro-batch {', '.join(sorted(batches)) or 'none'}, and this query has completed "
                 f"{task.previous or 'none'}: another query of pipeline {settings.name} runs"
             )
-
-        def read_changelog(keep_value: Callable[[bytes], bool]) -> list[tuple[bytes, bytes]]:
-            return read_compacted(kafka, settings.topic("aggregator-changelog"), partition, keep_value)
-
-        merger = PartitionMerger(settings, partition, committed.checkpoint, read_changelog)
+        checkpoints = {partition: offset.checkpoint for partition, offset in offsets.items()}
+        merger = _merger(settings, group, checkpoints)
         stack.pop_all()
-    return _HeldPartition(producer, merger, batch, committed.offset)
+    return _Held(producer, merger, task.previous, {sources[p]: offset.offset for p, offset in offsets.items()})
 
 
-def _merge_and_commit(
-    task: MergeTask, partition: int, held: _HeldPartition, blocks: Sequence[tuple[str, bytes]]
-) -> Merged:
+def _merger(settings: PipelineSettings, group: str, checkpoints: Checkpoints) -> PartitionMerger | LoadMerger:
+    observes = group == settings.group(LOAD_STAGE)
+    stage = topology.stage(LOAD_STAGE if observes else topology.RESULTS_STAGE)
+    changelog = settings.topic(stage.changelog or "")
+
+    def read_changelog(partition: int, keep_value: Callable[[bytes], bool]) -> list[tuple[bytes, bytes]]:
+        return read_compacted(settings.kafka, changelog, partition, keep_value)
+
+    if observes:
+        return LoadMerger(settings, checkpoints, read_changelog)
+    return PartitionMerger(settings, checkpoints, read_changelog)
+
+
+def _merge_and_commit(task: MergeTask, held: _Held, blocks: Sequence[Block]) -> Merged:
     producer, merger = held.producer, held.merger
     before = producer.sent["aggregates"].records
-    for kind, block in blocks:
+    for kind, _, block in blocks:
         if kind == RECORDS:
             producer.send(_records_decoder.decode(block))
-    producer.send(merger.merge((block for kind, block in blocks if kind == PARTIALS), task.watermark, task.now))
-    checkpoint = with_batch(merger.checkpoint(), task.batch)
-    metadata = encode_offset_metadata(checkpoint, task.schema, task.topic_id)
-    source = TopicPartition(task.settings.topic("partials"), partition)
-    producer.commit({source: CommittedOffset(held.offset, metadata)})
+    if isinstance(merger, LoadMerger):
+        merger.set_workers(task.workers)
+    partials = ((partition, block) for kind, partition, block in blocks if kind in (PARTIALS, OBSERVED))
+    producer.send(merger.merge(partials, task.watermark, task.now))
+    producer.commit(
+        {
+            source: CommittedOffset(offset, _metadata(task, merger.checkpoint(source.partition)))
+            for source, offset in held.offsets.items()
+        }
+    )
     held.batch = task.batch
     measures = merger.measures()
     held.state_bytes = int(measures["skewless_state_bytes"])
-    open_windows, keys = measures["skewless_aggregator_open_windows"], measures["skewless_aggregator_keys"]
+    open_windows, keys = (measures.get(f"skewless_aggregator_{name}", 0) for name in ("open_windows", "keys"))
     return producer.sent["aggregates"].records - before, int(open_windows), int(keys)
 
 
+def _metadata(task: MergeTask, checkpoint: str) -> str:
+    return encode_offset_metadata(with_batch(checkpoint, task.batch), task.schema, task.topic_id)
+
+
 def _limit_memory(max_bytes: int, newest: str) -> None:
-    """Drop other partitions while this process holds more than the limit of the state."""
+    """Drop other windows while this process holds more than the limit of the state."""
     for transactional_id in [other for other in _held if other != newest]:
         if sum(held.state_bytes for held in _held.values()) <= max_bytes:
             return

@@ -27,8 +27,12 @@ from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.state_schema import StateSchema
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
-STAGES_ONLY = ("router", "worker", "observer", "replicas", "metrics", "tracing")
+STAGES_ONLY = ("router", "worker", "replicas", "metrics", "tracing")
 """Sections of a pipeline file that only the stages read."""
+BY_SOURCE = "source"
+"""Name in `distribution` of the grouping of a query without a cost per tuple: a worker per source partition."""
+LOAD_STAGE = topology.writer("distribution").name
+"""Stage that measures the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class StreamStart:
     batch: str
     """Last micro-batch that is complete, in all source partitions. Empty before the first one."""
     merged: Mapping[int, str]
-    """Last micro-batch by partition of `aggregates`. Some may have one more than `batch`."""
+    """Last micro-batch by task that merges: a partition of `aggregates`, or the next number, which measures the load.
+    Some may have one more than `batch`."""
 
     def offsets(self) -> dict[str, dict[int, int]]:
         """Return the offsets at which a new query starts, by source topic and partition."""
@@ -87,7 +92,8 @@ def _refusals(settings: PipelineSettings) -> Iterator[str]:
 
 def unused_settings(settings: PipelineSettings) -> list[str]:
     """Return the settings of a file that mean nothing to a query. No result depends on them."""
-    unused = [name for name in STAGES_ONLY if name in settings.model_fields_set]
+    used = () if settings.worker.cost.is_free else ("router", "worker")
+    unused = [name for name in STAGES_ONLY if name in settings.model_fields_set and name not in used]
     splitter, event_time, transport = settings.splitter, settings.event_time, settings.transport
     return [
         *unused,
@@ -122,6 +128,8 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
         partition: decode_window_checkpoint(checkpoint.step_checkpoint).batch or ""
         for partition, checkpoint in checkpoints_of(partials, offsets.committed(partials.group, partials.topic)).items()
     }
+    for committed in offsets.committed(settings.group(LOAD_STAGE), partials.topic).values():
+        merged[settings.topics.aggregator_partitions] = decode_window_checkpoint(committed.checkpoint).batch or ""
     sources: dict[TopicPartition, SourceState] = {}
     for source in inputs:
         sources |= _sources(offsets, source, ids.get(source.topic))
@@ -132,7 +140,7 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
             "offsets were changed by another program; give the pipeline another name"
         )
     return StreamStart(
-        settings=without_local_aggregation(settings),
+        settings=_task_settings(settings),
         schema=schema,
         partition_counts=splitter.partitions,
         topic_ids=ids,
@@ -152,6 +160,14 @@ def member_of(start: StreamStart) -> IdleMember:
 def transactional_id(group: str, partition: int | None = None) -> str:
     """Return the transactional id with which a query commits the offsets of a group, or of one of its partitions."""
     return f"{group}-stream" if partition is None else f"{group}-stream-{partition}"
+
+
+def _task_settings(settings: PipelineSettings) -> PipelineSettings:
+    """Return the settings of the tasks. Without a cost per tuple, a task aggregates the tuples that it reads."""
+    settings = without_local_aggregation(settings)
+    if not settings.worker.cost.is_free:
+        return settings
+    return settings.model_copy(update={"router": settings.router.model_copy(update={"grouping": BY_SOURCE})})
 
 
 def _wait_for_stages(settings: PipelineSettings, report: Callable[[str], None]) -> None:

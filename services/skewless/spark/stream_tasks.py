@@ -1,54 +1,44 @@
 """Tasks of a micro-batch of `skewless stream`. They run the steps of the stages, without Spark and without Kafka.
 
-A `SplitTask` reads the records of source partitions as splitter and worker do: records in, partials out. A
-`PartitionMerger` merges the partials of one partition of `aggregates` as the aggregator does.
+A `SplitTask` reads the records of source partitions as splitter and worker do: records in, partials out. Where each
+tuple costs time, it chooses a worker for each tuple as the router does, and a `WorkTask` per worker aggregates them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless import topology
-from skewless.algorithms.watermark import WatermarkState
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.stage_start import StageStart
 from skewless.engine.message_batch import MessageBatch
-from skewless.engine.step import Sample
 from skewless.errors import SkewlessError
-from skewless.service import build
 from skewless.spark.record_columns import header_columns
-from skewless.stages.aggregator.builder import restore
-from skewless.stages.aggregator.step import AggregatorStep
+from skewless.spark.stream_windows import step_of
+from skewless.stages.router.step import RouterStep
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.step import SplitterStep
 from skewless.stages.worker.step import WorkerStep
-from skewless.wire.changelog import window_of
 from skewless.wire.dead_letters import dead_letter
-from skewless.wire.headers import schema_header, watermark_records
-from skewless.wire.partials import PARTIALS as PARTIALS_SCHEMA
-from skewless.wire.record import Batch, Headers, OutputRecord
+from skewless.wire.headers import schema_header
+from skewless.wire.record import Headers, OutputRecord, OwnHeaders
 from skewless.wire.topic_partition import TopicPartition
+from skewless.wire.tuples import TupleFormat
 
-PARTIALS, RECORDS, PROGRESS = "partials", "records", "progress"
-"""Kinds of rows. A block of `partials` is the value of a record of topic `partials`, one of `records` has late tuples
-and dead letters. `partition` is that of `aggregates` whose task gets the block. `progress` is a `SourceProgress`."""
+TUPLES, PARTIALS, RECORDS, PROGRESS, WORK = "tuples", "partials", "records", "progress", "work"
+"""Kinds of rows. A block of `tuples` or `partials` is the value of a record of topic `worker-input` or `partials`, one
+of `records` has late tuples and dead letters. `partition` is the worker of `tuples`, and otherwise the partition of
+`aggregates` whose task gets the block. `progress` is a `SourceProgress`, `work` is a `WorkProgress`."""
 ROWS = "kind string, partition int, block binary"
 RECORDS_PER_BLOCK = 5_000
 OUTSIDE_RECORDS = (SkewlessError, MemoryError, OSError)
 """Errors that are not caused by a single record."""
-
-Kind = TypeVar("Kind")
-ReadChangelog = Callable[[Callable[[bytes], bool]], list[tuple[bytes, bytes]]]
-"""Reads the changelog of a partition. Values are empty for keys for which the function returns False."""
 
 
 class SourceProgress(msgspec.Struct):
@@ -69,6 +59,14 @@ class SourceProgress(msgspec.Struct):
     """Wall-clock time of the micro-batch in ms."""
     seconds: float = 0.0
     """Time that the task spent."""
+
+
+class WorkProgress(msgspec.Struct):
+    """What the task of a worker has done."""
+
+    tuples: int = 0
+    seconds: float = 0.0
+    """Time that the task spent, with the simulated cost."""
 
 
 @dataclass(slots=True)
@@ -140,6 +138,11 @@ class _Rows:
         self.partitions.append(partition)
         self.blocks.append(block)
 
+    def add_partials(self, outputs: Iterable[OutputRecord]) -> None:
+        for output in outputs:
+            if output.value is not None and output.partition is not None:  # a watermark has no value
+                self.add(PARTIALS, output.partition, output.value)
+
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, and drop them."""
         if self.kinds:
@@ -157,9 +160,14 @@ class _SourceReader:
         self._numbers = {source: number for number, source in enumerate(sorted(task.max_times))}
         self._targets = task.settings.topics.aggregator_partitions
         counts, tuples = dict(task.partition_counts), task.settings.topic("tuples")
-        self._splitter = _step("splitter", task.settings, counts, SplitterStep)
+        self._splitter = step_of("splitter", task.settings, counts, SplitterStep)
         self._splitter.observe_topics({topic: count for topic, count in counts.items() if topic != tuples})
-        self._worker = _step("worker", task.settings, counts, WorkerStep)
+        self._worker = step_of("worker", task.settings, counts, WorkerStep)
+        self._router: RouterStep | None = None
+        if not task.settings.worker.cost.is_free:
+            # It starts without loads, so that a repeated task chooses the same workers.
+            self._router = step_of("router", task.settings, counts, RouterStep)
+        self._schema = _tuples_header(task.settings)
         self._source: TopicPartition | None = None
         self._opened: set[TopicPartition] = set()
         self._number = 0
@@ -184,7 +192,9 @@ class _SourceReader:
         )
         outputs = self._split(batch)
         tuples = [output for output in outputs if output.topic == "tuples"]
-        if tuples:
+        if tuples and self._router is not None:
+            self._route(self._router, tuples)
+        elif tuples:
             target = TopicPartition("worker-input", self._number)
             deque(self._worker.process(MessageBatch.of_outputs(target, tuples, self._now), self._now), maxlen=0)
         self._add_records([output for output in outputs if output.topic != "tuples"])
@@ -196,6 +206,14 @@ class _SourceReader:
         progress.seconds += time.perf_counter() - started
         yield from self._rows.take()
 
+    def _route(self, router: RouterStep, tuples: list[OutputRecord]) -> None:
+        """Choose a worker for each tuple. The driver knows the watermarks, so the records have none."""
+        records = [OutputRecord("tuples", output.value, headers=self._schema) for output in tuples]
+        batch = MessageBatch.of_outputs(TopicPartition("tuples", self._number), records, self._now)
+        for output in router.process(batch, self._now):
+            if output.value is not None and output.partition is not None:
+                self._rows.add(TUPLES, output.partition, output.value)
+
     def _open(self, source: TopicPartition) -> None:
         if source in self._opened:
             raise ValueError(f"the records of {source} are not one range of offsets in this task")
@@ -203,6 +221,8 @@ class _SourceReader:
         self._source, self._number = source, self._numbers[source]
         self._splitter.assign(source, encode_checkpoint(Checkpoint(self._max_times[source])), ())
         self._worker.assign(self._number, None, ())
+        if self._router is not None:
+            self._router.assign(self._number, None, ())
         self._progress = SourceProgress(*source, now=self._now)
 
     def _split(self, batch: SourceBatch) -> list[OutputRecord]:
@@ -235,9 +255,7 @@ class _SourceReader:
 
     def _flush(self) -> None:
         """Write the partials of all source partitions since the last flush."""
-        for output in self._worker.flush(self._now):
-            if output.value is not None and output.partition is not None:  # a watermark has no value
-                self._rows.add(PARTIALS, output.partition, output.value)
+        self._rows.add_partials(self._worker.flush(self._now))
 
     def _close(self) -> None:
         """End the source partition that is open."""
@@ -258,55 +276,51 @@ class _SourceReader:
         yield from self._rows.take()
 
 
-def _step(stage: str, settings: PipelineSettings, partitions: Mapping[str, int], kind: type[Kind]) -> Kind:
-    """Build the step of a stage."""
-    step = build(StageStart(topology.stage(stage), settings, partitions)).step
-    if not isinstance(step, kind):
-        raise TypeError(f"stage {stage} has a {type(step).__name__}")
-    return step
+@dataclass(frozen=True, slots=True)
+class WorkTask:
+    """Aggregates the tuples of a worker, after their simulated cost. Spark sends it to the tasks.
+
+    Rows of other kinds pass through.
+    """
+
+    settings: PipelineSettings
+    partition_counts: Mapping[str, int]
+    """As in `SplitTask`."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield `ROWS`, and one row of kind WORK if there were tuples. Columns: those of `ROWS`."""
+        started = time.perf_counter()
+        step = step_of("worker", self.settings, self.partition_counts, WorkerStep)
+        header, progress, rows = _tuples_header(self.settings), WorkProgress(), _Rows()
+        workers: set[int] = set()
+        busy_until = 0.0
+        for batch in batches:
+            columns = (batch[name].to_pylist() for name in ("kind", "partition", "block"))
+            for kind, partition, block in zip(*columns, strict=True):
+                if kind != TUPLES:
+                    rows.add(kind, partition, block)
+                    continue
+                if partition not in workers:
+                    workers.add(partition)
+                    step.assign(partition, None, ())
+                records = [OutputRecord("worker-input", block, headers=header)]
+                before = step.tuples
+                target = TopicPartition("worker-input", partition)
+                deque(step.process(MessageBatch.of_outputs(target, records, 0), 0), maxlen=0)
+                # Costs add up to one end time, as in a stage.
+                busy_until = (busy_until or time.perf_counter()) + self.settings.worker.cost.seconds(
+                    step.tuples - before
+                )
+                time.sleep(max(0.0, busy_until - time.perf_counter()))
+                if step.wants_commit:
+                    rows.add_partials(step.flush(0))
+            yield from rows.take()
+        if step.tuples:
+            rows.add_partials(step.flush(0))
+            progress.tuples, progress.seconds = step.tuples, time.perf_counter() - started
+            rows.add(WORK, 0, msgspec.json.encode(progress))
+        yield from rows.take()
 
 
-class PartitionMerger:
-    """The windows of one partition of `aggregates`, as an aggregator holds them."""
-
-    def __init__(
-        self, settings: PipelineSettings, partition: int, checkpoint: str | None, read_changelog: ReadChangelog
-    ) -> None:
-        self._source = TopicPartition(settings.topic("partials"), partition)
-        self._workers = settings.worker_input.partitions
-        self._read = read_changelog
-        self._step = _step("aggregator", settings, {}, AggregatorStep)
-        windows = settings.aggregator.windows
-        state = restore(lambda _partition, keep_value: read_changelog(keep_value), windows, partition, checkpoint)
-        self._step.assign(partition, checkpoint, state)
-
-    def merge(self, blocks: Iterable[bytes], watermark: WatermarkState, now: int) -> Iterator[OutputRecord]:
-        """Merge blocks of partials, and advance event time. Yields what the aggregator writes in a commit."""
-        headers = [schema_header(PARTIALS_SCHEMA)]
-        for block in blocks:
-            batch = self._batch([OutputRecord("partials", block, headers=headers)], now)
-            self._reopen(batch)
-            yield from self._step.process(batch, now)
-        states = dict.fromkeys(range(self._workers), watermark)
-        reports = watermark_records("partials", [self._source.partition], states)
-        yield from self._step.process(self._batch(reports, now), now)
-        yield from self._step.flush(now)
-
-    def _batch(self, records: Sequence[OutputRecord], now: int) -> Batch:
-        return MessageBatch.of_outputs(self._source, records, now)
-
-    def _reopen(self, batch: Batch) -> None:
-        """Read the closed windows of a batch from the changelog."""
-        windows = self._step.windows_to_reopen(batch)
-        if windows:
-            state = self._read(lambda key: window_of(key) in windows)
-            self._step.reopen(self._source.partition, [(key, value) for key, value in state if value])
-
-    def checkpoint(self) -> str:
-        """Return the checkpoint of the partition."""
-        return self._step.checkpoint(self._source.partition)
-
-    def measures(self) -> dict[str, float]:
-        """Return the metrics of the partition that have no labels, by name."""
-        samples = self._step.collect_metrics()
-        return {sample.name: sample.value for sample in samples if isinstance(sample, Sample) and not sample.labels}
+def _tuples_header(settings: PipelineSettings) -> OwnHeaders:
+    return [schema_header(TupleFormat(settings.values).columns_name)]

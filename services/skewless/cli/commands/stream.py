@@ -30,9 +30,9 @@ IDLE_POLL_S = 1.0
 DEFAULT_TRIGGER_S = 2.0
 
 _EPILOG = """\b
-The query writes the topics of the stages: `status`, `results`, `audit` and `sink` work as with `skewless up`. Spark's
-checkpoint has the offsets of its micro-batches. Everything else is in Kafka. A query that was killed continues with the
-same checkpoint.
+The query writes the topics of the stages: `status`, `top`, `results`, `audit` and `sink` work as with `skewless up`.
+Spark's checkpoint has the offsets of its micro-batches. Everything else is in Kafka. A query that was killed continues
+with the same checkpoint.
 
 \b
 Examples:

@@ -41,4 +41,4 @@ def with_cost(settings: CostSettings, executor: StepExecutor) -> Process:
     async def submit(batch: MessageBatch) -> None:
         cost.submit(batch)
 
-    return executor.process if cost.is_free else submit
+    return executor.process if settings.is_free else submit

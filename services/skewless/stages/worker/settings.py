@@ -20,6 +20,15 @@ class CostSettings(SettingsModel):
     cycle: int = Field(0, ge=0, description="Tuples between two sleeps of a worker partition; 0: no cost.")
     process_duration_ms: float = Field(1.0, ge=0, le=60_000, description="Length of one sleep in milliseconds.")
 
+    @property
+    def is_free(self) -> bool:
+        """Whether no cost is simulated."""
+        return self.cycle == 0 or self.process_duration_ms == 0
+
+    def seconds(self, tuples: int) -> float:
+        """Return the mean cost of this number of tuples in seconds."""
+        return 0.0 if self.is_free else tuples / self.cycle * self.process_duration_ms / 1000
+
 
 class WorkerSettings(SettingsModel):
     """Settings of the aggregation in workers."""

@@ -35,11 +35,6 @@ class SimulatedCost:
         self._queues: dict[int, asyncio.Queue[MessageBatch]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def is_free(self) -> bool:
-        """Whether no cost is simulated."""
-        return self._settings.cycle == 0 or self._settings.process_duration_ms == 0
-
     def submit(self, batch: MessageBatch) -> None:
         """Enqueue a batch after the others of its partition."""
         if batch.partition not in self._queues:
