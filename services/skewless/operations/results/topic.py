@@ -68,7 +68,7 @@ def latest(settings: PipelineSettings, limit: int) -> list[ResultRecord]:
     # Each transaction adds a marker, which takes an offset.
     ranges = newest_offsets(offsets.ranges(topic), NEWEST_OFFSETS)
     batches = read_ranges(settings.kafka, topic, ranges)
-    found = _newest_revisions(_results_in(topic, result_reader(settings), batches, lambda _warning: None), None)
+    found = _newest_revisions(_changes_in(topic, result_reader(settings), batches, lambda _warning: None), None)
     return sorted(found, key=_window_of, reverse=True)[:limit]
 
 
