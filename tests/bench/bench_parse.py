@@ -28,6 +28,8 @@ JSON_FIELDS = {"key": {"field": "key"}, "time": {"field": "time"}, "value": {"fi
 def runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
     flat = [b'{"key":"country%d","time":%d,"value":%d}' % (i % 204, START + i, i % 100) for i in range(records)]
     yield "json", JSON_FIELDS, flat
+    function = {**JSON_FIELDS, "python": "helpers.user_functions:same_fields"}
+    yield "json, function of the user", function, flat
     yield "json, 1 % invalid", JSON_FIELDS, [b'{"key":' if i % 100 == 0 else value for i, value in enumerate(flat)]
     yield "json, 1 % not UTF-8", JSON_FIELDS, [b"\xff" if i % 100 == 0 else value for i, value in enumerate(flat)]
     decimal = [b'{"key":"k%d","time":"%d","value":%d.25}' % (i % 204, START + i, i % 100) for i in range(records)]

@@ -75,6 +75,7 @@ def test_python_page_blocks_run_in_order_with_the_documented_effect(
     program["test_orders_of_a_minute_are_summed"]()
     printed = capsys.readouterr().out
     assert "name: orders\n" in printed
+    assert "[('B7', 2, '18.0')]\nsplitter.python raised KeyError (shop.py:9)\nTraceback (most" in printed
     assert "window: 'soon' is not a duration above 0 such as 30s," in printed
     assert "\nrunning\n" in printed
     counts, rows = program["counts"], program["rows"]

@@ -5,6 +5,8 @@ upper or lower case. Values are YAML (`8`, `null`, `[count, sum]`); text that is
 names of Kafka options, `_` is read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics as `-`
 (`SKEWLESS__TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
 `KAFKA_BOOTSTRAP_SERVERS` is the default of `kafka.bootstrap_servers`.
+
+The folder of the file becomes the last one in which Python finds the module of `splitter.python`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from skewless.config import yaml_loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.problems import FROM_ENVIRONMENT, by_setting, describe, without_tags
 from skewless.errors import ConfigurationError
+from skewless.parsing.python_function import add_search_folder
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -60,6 +63,8 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
             messages[setting] = "unknown setting, because a part of its path is a value"
     if isinstance(result, list) or messages:
         raise ConfigurationError(*describe(messages, variables, path, in_file))
+    if result.splitter.python is not None:
+        add_search_folder(Path.cwd() if path is None else path.parent)
     return result
 
 

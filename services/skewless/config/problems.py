@@ -51,6 +51,7 @@ MEANINGS = {
     r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": (
         "must contain only lower-case letters, digits and '-', and neither begin nor end with '-'"
     ),
+    r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": "must name a function as package.module:function",
     r"^[a-z_][a-z0-9_]*$": "must contain only lower-case letters, digits and '_', and not begin with a digit",
 }
 """Patterns of settings in words."""

@@ -67,6 +67,11 @@ class DeadLetter(NamedTuple):
         return self.headers.reason
 
     @property
+    def traceback(self) -> str | None:
+        """Traceback of the function of `splitter.python`, if it failed for the record."""
+        return None if self.headers.traceback is UNSET else self.headers.traceback
+
+    @property
     def is_whole(self) -> bool:
         """Whether the dead letter contains the whole key and value."""
         return self.headers.value_bytes is UNSET and self.headers.key_bytes is UNSET

@@ -13,6 +13,7 @@ from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.published_processes import published, registering
 from skewless.lab.local.supervisor import Supervisor, process_names
 from skewless.operations.running_processes import check_not_running
+from skewless.parsing.python_function import require_function
 
 
 def prepare(
@@ -25,8 +26,11 @@ def prepare(
 ) -> Supervisor:
     """Create the topics, and return the supervisor of all stages.
 
+    Raises ConfigurationError before that if the function of `splitter.python` does not exist.
+
     `file` and `environ`, variables in addition to those of this process, are what the processes load the settings from.
     """
+    require_function(settings.splitter.python)
     topic_plan.apply(settings)
     first = topology.needed_stages(settings)[0]
     # An earlier run has written there, also if its source was empty.

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from skewless.parsing.conditions import Condition
 from skewless.parsing.converters import Problems, dates_with_times, times
-from skewless.parsing.envelopes import Envelope
+from skewless.parsing.envelopes import OpenedRecords
 from skewless.parsing.field_settings import TIME_OF_DAY, Encoding, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats import find_format
 from skewless.parsing.formats.base import ExtractedFields, Format, OptionalFields, ParsedBatch
+from skewless.parsing.python_function import PythonFunction
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords, header_texts, last_header, record_key_texts, select
 from skewless.parsing.tuple_builder import TupleBuilder
@@ -35,10 +36,11 @@ class RecordParser:
     """Parses records of a source topic. Each record is parsed alone, and an invalid one raises no error."""
 
     def __init__(self, settings: ParsingSettings) -> None:
-        chosen = settings.format
+        chosen = settings.field_format
         self._settings = settings
         self._envelope = settings.envelope
-        self._format = find_format(chosen.name)(chosen.resolved(), settings) if settings.reads_value else None
+        self._open = opener(settings)
+        self._format = find_format(chosen.name)(chosen, settings) if settings.reads_value else None
         self._conditions = {f"where.{i}": Condition(condition) for i, condition in enumerate(settings.where)}
         self._has_rules = bool(settings.where) or bool(settings.envelope and settings.envelope.rule_fields)
         key = settings.key
@@ -76,7 +78,7 @@ class RecordParser:
 
     def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
-        return self._parse_content(records) if self._envelope is None else self._parse_opened(records, self._envelope)
+        return self._parse_content(records) if self._open is None else self._parse_opened(records, self._open(records))
 
     def documents(self, records: SourceRecords, rows: Sequence[int]) -> tuple[Sequence[bytes], Problems]:
         """Return the values of valid records as results contain them, and the reasons of those that cannot be, by row.
@@ -89,9 +91,8 @@ class RecordParser:
         documents, problems = self._format.documents([values[row] for row in rows])
         return documents, {rows[index]: reason for index, reason in problems.items()}
 
-    def _parse_opened(self, records: SourceRecords, envelope: Envelope) -> ParsedBatch:
-        """Open the envelope of each record, and parse what is in it."""
-        opened = envelope.open(records, self._settings.limits, self._settings.headers)
+    def _parse_opened(self, records: SourceRecords, opened: OpenedRecords) -> ParsedBatch:
+        """Parse what is in the envelopes of records, or what a function of the user has returned for them."""
         left_out = {*opened.skipped, *opened.invalid}
         if not left_out:
             return self._parse_content(opened.records)
@@ -102,7 +103,8 @@ class RecordParser:
         if self._has_kafka_time:
             event_times[skipped] = records.timestamps[skipped]
         filtered = np.sort(np.concatenate((skipped, rows[parsed.filtered])))
-        return _merged(parsed, rows, event_times, opened.invalid, filtered)
+        merged = _merged(parsed, rows, event_times, opened.invalid, filtered)
+        return replace(merged, tracebacks=opened.tracebacks)
 
     def _parse_content(self, records: SourceRecords) -> ParsedBatch:
         """Parse records without an envelope, or whose envelope is open."""
@@ -177,6 +179,27 @@ class RecordParser:
         converted[list(problems)] = NO_TIME
         result[rows] = converted
         return result
+
+
+def opener(settings: ParsingSettings) -> Callable[[SourceRecords], OpenedRecords] | None:
+    """Return a function that opens envelopes, or that calls the function of the user; None if there is neither.
+
+    Raises ConfigurationError if the function of the user does not exist.
+    """
+    if settings.python is not None:
+        return python_function(settings).open
+    envelope = settings.envelope
+    if envelope is None:
+        return None
+    return lambda records: envelope.open(records, settings.limits, settings.headers)
+
+
+def python_function(settings: ParsingSettings) -> PythonFunction:
+    """Return the function of the user. Raises ConfigurationError if it does not exist."""
+    decode = find_format(settings.format.name).decoder(settings.format.resolved(), settings.limits)
+    if settings.python is None or decode is None:
+        raise ValueError("the settings have no function")
+    return PythonFunction(settings.python, decode)
 
 
 def _merged(

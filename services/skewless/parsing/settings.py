@@ -67,11 +67,20 @@ FormatChoice = Annotated[
 ]
 
 
+PythonReference = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$", max_length=200)]
+
+
 class ParsingSettings(SettingsModel):
     """Settings of the conversion of source records to tuples."""
 
     format: FormatChoice = JsonSettings()
     envelope: EnvelopeChoice | None = None
+    python: PythonReference | None = Field(
+        None,
+        description="Function of your own, `package.module:function`: it takes a list of decoded records and returns a "
+        "dict for each, whose fields the other settings then name, or None for a record without tuples "
+        "(`docs/how-to/python.md`).",
+    )
     key: KeySettings = KeySettings()
     value: ValueSettings = ValueSettings()
     values: dict[ValueName, ValueSettings] | None = Field(
@@ -134,6 +143,8 @@ class ParsingSettings(SettingsModel):
 
     def _conflicts(self) -> list[str]:
         problems = []
+        if self.python is not None and self.envelope is not None:
+            problems.append("python: not with an envelope, remove it: the function gets the whole record, and opens it")
         if self.values is not None and "value" in self.model_fields_set:
             problems.append("value: move it into values, as {value: ...}, because there can be only one of the two")
         problems += [
@@ -160,7 +171,7 @@ class ParsingSettings(SettingsModel):
     @property
     def reads_value(self) -> bool:
         """Whether a field of the record's value is read. Otherwise its format does not matter."""
-        return self.key.in_value or bool(self.required or self.optional)
+        return self.key.in_value or bool(self.required or self.optional or self.python)
 
     @property
     def required(self) -> dict[str, FieldRef]:
@@ -211,6 +222,11 @@ class ParsingSettings(SettingsModel):
             names.append(self.key.encoding)
         return bool(self.headers) or in_envelope or any(find_format(name).has_schemas for name in names)
 
+    @property
+    def field_format(self) -> FormatSettings:
+        """Format of the documents that have the fields: what a function of the user returns is JSON."""
+        return self.format.resolved() if self.python is None else JsonSettings()
+
     def _format_problems(self) -> list[str]:
         if not self.reads_value:
             return []
@@ -218,7 +234,12 @@ class ParsingSettings(SettingsModel):
             found = find_format(self.format.name)
             if self.envelope is not None and self.envelope.needs_paths and not found.has_paths:
                 return [f"envelope: {self.envelope.name} needs a format with nested fields, not {self.format.name}"]
-            return list(found.validate(self.format.resolved(), self))
+            if self.python is None:
+                return list(found.validate(self.format.resolved(), self))
+            if found.decoder(self.format.resolved(), self.limits) is None:
+                return [f"python: not with the format {self.format.name}, the function gets json, csv, tsv or text"]
+            of_format = (line for line in found.validate(self.format.resolved(), self) if line.startswith("format."))
+            return [*of_format, *find_format(self.field_format.name).validate(self.field_format, self)]
         except ConfigurationError as error:
             return [f"format: {error}"]
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skewless.errors import ConfigurationError
 from skewless.parsing.field_settings import FieldRef
 from skewless.parsing.formats import find_format
 from skewless.parsing.settings import ParsingSettings
@@ -42,8 +43,13 @@ def make(
     """Return one record with the value 1 for each key, all with the same event time.
 
     `sample` writes a record, by default that of the format. The event time, which is the timestamp too, is `time_ms`,
-    rounded up to the unit of the time field. Raises ConfigurationError for a format without samples.
+    rounded up to the unit of the time field. Raises ConfigurationError for a format without samples, and for a function
+    of the user.
     """
+    if settings.python is not None:
+        raise ConfigurationError(
+            "splitter.python: the smoke test cannot generate records for a function; test it with `skewless test`"
+        )
     sample = sample or plain(settings)
     time, time_ms = _time_in_unit(settings, time_ms)
     size = len(record_keys)

@@ -33,6 +33,7 @@ from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark import user_module
 from skewless.spark.partition_reader import (
     SPLIT,
     TUPLE,
@@ -84,6 +85,7 @@ def read_plan(settings: PipelineSettings, now: int | None) -> PartitionReadPlan:
 
 def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
     """Read records (see `kafka_source`) and aggregate them. Runs the reading; Spark merges only when rows are used."""
+    user_module.send(records.sparkSession, plan.splitter)
     rows = _read(records, plan)
     splits = _split_statistics(rows)
     watermarks, to_reread = resolve_lateness(splits, plan.rules.lateness_ms)

@@ -35,7 +35,7 @@ from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader, offset_consumer
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.kafka.producer.transactional import TransactionalProducer
-from skewless.spark import kafka_options
+from skewless.spark import kafka_options, user_module
 from skewless.spark.batch_pipeline import as_function, in_partitions
 from skewless.spark.stream_merge import MERGED, OBSERVED, RETRY_PAUSE_S, RETRY_S, TICK, MergeTask
 from skewless.spark.stream_start import SourceState, StreamStart, committed_sources, transactional_id
@@ -126,6 +126,7 @@ class StreamJob:
     def running(self, checkpoint: str, trigger_s: float | None) -> Iterator[StreamingQuery]:
         """Run the query during the block. `trigger_s`: seconds between micro-batches; None: until all is read."""
         settings = self._settings
+        user_module.send(self._spark, settings.splitter)
         self._check_first()
         headers = bool(settings.splitter.headers)
         records = kafka_options.read_stream(

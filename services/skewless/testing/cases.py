@@ -17,7 +17,7 @@ from skewless.config.problems import by_setting, describe
 from skewless.errors import ConfigurationError, unknown
 from skewless.parsing.field_settings import Instant, instant_of
 from skewless.settings_base import InvalidSettingsError, SettingsModel
-from skewless.testing.run import InvalidRecord, Outcome, Record, outcome_of
+from skewless.testing.run import InvalidRecord, Outcome, Record, outcome_of, unstable_records
 from skewless.times import instant_text
 from skewless.wire.tuples import TupleFormat
 
@@ -122,9 +122,10 @@ def check(settings: PipelineSettings, case: Case, now_ms: int) -> CaseOutcome:
 
     `now_ms` is the time of the run if the case has none.
     """
-    records = case.values if case.records is None else [record.to_record() for record in case.records]
-    outcome = outcome_of(settings, records or (), now_ms if case.now is None else case.now)
-    return CaseOutcome(case.name, list(_differences(case, outcome)))
+    records = (case.values if case.records is None else [record.to_record() for record in case.records]) or ()
+    outcome = outcome_of(settings, records, now_ms if case.now is None else case.now)
+    unstable = unstable_records(settings, records)
+    return CaseOutcome(case.name, [*filter(None, [unstable]), *_differences(case, outcome)])
 
 
 def _differences(case: Case, outcome: Outcome) -> Iterator[str]:

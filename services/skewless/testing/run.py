@@ -11,15 +11,18 @@ from decimal import Decimal
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from skewless import topology
 from skewless.api.pipeline import Pipeline
 from skewless.api.results import Result, result_reader
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import ConfigurationError, unknown
+from skewless.errors import CheckFailedError, ConfigurationError, unknown
 from skewless.in_memory import InMemoryPipeline
 from skewless.operations.dead_letters import decode_headers
 from skewless.parsing.field_settings import instant_of
+from skewless.parsing.record_parser import python_function
+from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.record import OutputRecord
 
 DEAD_LETTERS = "dead-letters"
@@ -51,6 +54,8 @@ class InvalidRecord:
     reason: str
     key: bytes | None
     value: bytes | None
+    traceback: str | None = None
+    """Traceback of the function of `splitter.python`, if it failed."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,12 @@ def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datet
     depends on it. `now` is the time of the run, by default that of the clock: it is the timestamp of records that have
     none, and records that are ahead of it by more than `event_time.max_ahead_s` are invalid.
 
-    Raises ConfigurationError for a record of a topic that the pipeline does not read.
+    Raises ConfigurationError for a record of a topic that the pipeline does not read, and CheckFailedError if the
+    function of `splitter.python` gives other tuples when it is called again.
     """
+    records = list(records)
+    if unstable := unstable_records(pipeline.settings, records):
+        raise CheckFailedError(unstable)
     return outcome_of(pipeline.settings, records, time.time_ns() // 1_000_000 if now is None else _ms(now))
 
 
@@ -89,11 +98,32 @@ def outcome_of(settings: PipelineSettings, records: Iterable[Record | Any], now_
     public = [row.name for row in topology.needed_topics(settings) if row.public and row.name != DEAD_LETTERS]
     topics = {name: [json.loads(record.value) for record in written[name] if record.value] for name in public}
     invalid = [
-        InvalidRecord(found.topic, int(found.partition), int(found.offset), found.reason, record.key, record.value)
+        _invalid(found, record)
         for record in written.get(DEAD_LETTERS, ())
         if (found := decode_headers(record.headers)) is not None
     ]
     return Outcome(_newest_results(written.get("aggregates", ()), settings), topics.get("late", ()), invalid, topics)
+
+
+def unstable_records(settings: PipelineSettings, records: Iterable[Record | Any]) -> str:
+    """Return for which records the function of `splitter.python` depends on more than the record; empty if for none."""
+    if settings.splitter.python is None:
+        return ""
+    values = [_output(record, position, settings).value for position, record in enumerate(records)]
+    found = python_function(settings.splitter).unstable(values)
+    if not found:
+        return ""
+    numbers = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
+    return (
+        f"splitter.python: gives other tuples for records {numbers} when it is called again, or for the record alone: "
+        "a restart would change results, so it must depend on nothing but the record"
+    )
+
+
+def _invalid(headers: DeadLetterHeaders, record: OutputRecord) -> InvalidRecord:
+    position = (headers.topic, int(headers.partition), int(headers.offset))
+    traceback = None if headers.traceback is UNSET else headers.traceback
+    return InvalidRecord(*position, headers.reason, record.key, record.value, traceback)
 
 
 def _output(record: Record | Any, position: int, settings: PipelineSettings) -> OutputRecord:

@@ -24,6 +24,7 @@ WINDOW_EXPIRED = "window has expired"
 """Reason of a dead letter with partials of a window that was deleted before they arrived."""
 
 Digits = Annotated[str, Meta(pattern="^[0-9]+$")]
+_TRACEBACK = "End of the traceback, if the function of `splitter.python` failed."
 _SIZE = "Size of its {} in bytes, if the dead letter contains only the first {} bytes."
 
 
@@ -36,15 +37,18 @@ class DeadLetterHeaders(msgspec.Struct, rename=lambda name: f"__skewless.errors.
     reason: Annotated[str, Meta(description="Reason why it is invalid.", min_length=1)]
     value_bytes: Annotated[Digits, Meta(description=_SIZE.format("value", "900,000"))] | UnsetType = UNSET
     key_bytes: Annotated[Digits, Meta(description=_SIZE.format("key", "65,536"))] | UnsetType = UNSET
+    traceback: Annotated[str, Meta(description=_TRACEBACK)] | UnsetType = UNSET
 
 
-def dead_letter(topic: str, batch: Batch, index: int, reason: str) -> OutputRecord:
+def dead_letter(topic: str, batch: Batch, index: int, reason: str, traceback: str | None = None) -> OutputRecord:
     """Return the dead letter of an invalid record: its key and value, with its offset and the reason in headers.
 
     A key or value that is too large is cut off, and a header contains its size. The complete record is at its offset.
     """
     value, key = batch.values[index], batch.keys[index]
     headers = _headers_of(topic, batch, index, reason)
+    if traceback is not None:
+        headers.traceback = traceback
     if value is not None and len(value) > DEAD_LETTER_VALUE_BYTES:
         value, headers.value_bytes = value[:DEAD_LETTER_VALUE_BYTES], str(len(value))
     if key is not None and len(key) > DEAD_LETTER_KEY_BYTES:

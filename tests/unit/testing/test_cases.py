@@ -103,6 +103,15 @@ def test_test_case_that_does_not_hold_shows_the_difference(
     assert result.stderr == "error: pipeline p: 1 of 2 cases failed\n"
 
 
+def test_test_function_of_the_user_that_depends_on_its_calls_is_a_difference(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKEWLESS__SPLITTER__PYTHON", "helpers.user_functions:of_batch")
+    result = run({"name": "x", "values": RECORDS, "invalid": 3, "results": []})
+    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 2)
+    assert "splitter.python: gives other tuples for records 0, 1, 2 when it is called again" in result.stdout
+
+
 def test_test_json_has_an_object_per_case(run: Run) -> None:
     result = run({"name": "a", "values": RECORDS}, {"name": "b", "values": [], "late": 2}, options=("--json",))
     shown = [json.loads(line) for line in result.stdout.splitlines()]

@@ -80,6 +80,28 @@ def test_run_record_without_a_timestamp_has_that_of_the_run() -> None:
     assert [record.reason for record in outcome.invalid] == ["time too far ahead of the clock"]
 
 
+def test_run_function_of_the_user_gives_tuples_and_dead_letters_with_tracebacks() -> None:
+    splitter = {"python": "helpers.user_functions:orders", "value": {"field": "lines[].v", "decimals": 1}}
+    time = {"field": "t"}
+    pipeline = sk.Pipeline("carts", key="lines[].k", time=time, aggregates=["count", "sum"], splitter=splitter)
+    lines = [{"sku": "a", "price": 10}, {"sku": "b", "price": 1}]
+    carts = [{"currency": currency, "at": START_MS, "lines": lines} for currency in ("USD", "GBP", "EUR")]
+    outcome = sk.testing.run(pipeline, [*carts, {"test": True}])
+    assert [(result.key, result.count, result.sum) for result in outcome.results] == [
+        ("a", 2, Decimal(19)),
+        ("b", 2, Decimal("1.9")),
+    ]
+    (invalid,) = outcome.invalid
+    assert (invalid.offset, "KeyError" in invalid.reason, "GBP" in invalid.reason) == (1, True, False)
+    assert str(invalid.traceback).endswith("KeyError: 'GBP'\n")
+
+
+def test_run_function_of_the_user_that_depends_on_its_calls_fails() -> None:
+    pipeline = sk.Pipeline("clicks", key="k", splitter={"python": "helpers.user_functions:numbered"})
+    with pytest.raises(sk.CheckFailedError, match=r"splitter.python: gives other tuples for records 0, 1 when"):
+        sk.testing.run(pipeline, [{}, {}])
+
+
 def test_run_same_records_give_the_same_outcome() -> None:
     pipeline = sk.Pipeline(**CLICKS, replicas={"worker": 2}, router={"workers": 4})
     records = [click(f"user{number % 5}", number) for number in range(300)]

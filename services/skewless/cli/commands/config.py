@@ -28,10 +28,12 @@ def check(file: Path | None) -> None:
     """  # noqa: D301 - \b is click's marker for unwrapped text
     from skewless.config.topic_plan import workers_above_default
     from skewless.kafka.validate_options import check_files, validate_client_options
+    from skewless.parsing.python_function import require_function
 
     settings = load_settings(file)
     check_files(settings.kafka)
     validate_client_options(settings.kafka, settings.transport)
+    require_function(settings.splitter.python)
     click.echo(f"{file or 'environment'}: pipeline {settings.name} is valid")
     workers = settings.router.workers
     if workers > settings.worker_input.partitions:  # only possible without a maximum of its own

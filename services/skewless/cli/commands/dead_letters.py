@@ -76,11 +76,14 @@ def show(file: Path | None, *, position: str, as_json: bool) -> None:
     if letter is None:
         raise CheckFailedError(f"no dead letter of {position} in topic {settings.topic('dead-letters')}")
     if as_json:
-        click.echo(json.dumps(_as_json(letter) | {"key": _text(letter.key), "value": _text(letter.value)}))
+        texts = {"key": _text(letter.key), "value": _text(letter.value)}
+        click.echo(json.dumps(_as_json(letter) | texts | ({"traceback": letter.traceback} if letter.traceback else {})))
         return
     click.echo(f"record       {letter.origin}")
     click.echo(f"dead letter  {settings.topic('dead-letters')}/{letter.partition}/{letter.offset}")
     click.echo(f"reason       {printable(letter.reason)}")
+    for line in (letter.traceback or "").splitlines():
+        click.echo(f"             {printable(line)}")
     click.echo(f"key          {_shown(letter.key)}")
     click.echo(f"value        {_shown(letter.value)}")
     if not letter.is_whole:

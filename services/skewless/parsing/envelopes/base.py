@@ -28,6 +28,8 @@ class OpenedRecords:
     """Indices of the records that a rule of the envelope leaves out."""
     invalid: Problems = field(default_factory=dict)
     """Reasons of the records that have no such envelope, by index."""
+    tracebacks: Mapping[int, str] = field(default_factory=dict)
+    """Tracebacks of the invalid records for which a function of the user failed, by index."""
 
 
 class Envelope(SettingsModel):

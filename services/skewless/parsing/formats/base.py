@@ -14,7 +14,7 @@ from pydantic import Field
 
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
-from skewless.parsing.field_settings import TIME_OF_DAY, FieldRef, FieldSettings
+from skewless.parsing.field_settings import TIME_OF_DAY, FieldRef, FieldSettings, LimitSettings
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.source_records import SourceRecords
 from skewless.schema_registry.cache import SchemaCache
@@ -35,6 +35,10 @@ class FormatSettings(SettingsModel):
     def bind(self, registry: RegistrySettings | None) -> str | None:  # noqa: ARG002 - for formats with schemas
         """Set the registry of the pipeline. Returns a problem if the format needs one and there is none."""
         return None
+
+
+Decoder = Callable[[Sequence[bytes | None], Problems], tuple[Sequence[int], list[Any]]]
+"""Decodes values: returns the indices of the valid ones with their documents, and adds the others to the problems."""
 
 
 @dataclass(slots=True)
@@ -95,6 +99,8 @@ class ParsedBatch:
     """(index, reason) of each invalid record, ascending. A reason must not contain any of the record's payload."""
     filtered: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     """Indices of the records that do not meet the conditions, ascending. They have no tuples."""
+    tracebacks: Mapping[int, str] = field(default_factory=dict)
+    """Tracebacks of the invalid records for which a function of the user failed, by index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,11 @@ class Format(ABC):
         """Yield a line `path: problem and remedy` for each setting that does not fit this format."""
         if fields.key.in_value and fields.key.field is None:
             yield f"key.field: missing, set it: {cls.field_names}"
+
+    @classmethod
+    def decoder(cls, settings: Any, limits: LimitSettings) -> Decoder | None:  # noqa: ARG003 - for subclasses
+        """Return a function that decodes whole values for `splitter.python`; None if the format has none."""
+        return None
 
     def values(self, records: SourceRecords) -> Sequence[bytes | None]:
         """Return what `extract` and `lookup` read of records: their values, as a rule."""

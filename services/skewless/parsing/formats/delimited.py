@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from skewless.parsing.converters import Problems
-from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
+from skewless.parsing.field_settings import FieldRef, FieldSettings, LimitSettings, value_fields
 from skewless.parsing.formats.base import (
+    Decoder,
     DetectedFormat,
     ExtractedFields,
     Format,
@@ -112,6 +113,27 @@ class Delimited(Format):
             return next(csv.reader([line], delimiter=delimiter, strict=True))
 
         return split
+
+    @classmethod
+    def decoder(cls, settings: DelimitedSettings, limits: LimitSettings) -> Decoder:
+        """Return a function that decodes lines as `list` of columns, or as `dict` if the columns have names."""
+        lines, names = LineDecoder(limits), settings.columns
+        split = cls._splitter(settings, -1)
+
+        def decode(values: Sequence[bytes | None], invalid: Problems) -> tuple[list[int], list[Any]]:
+            rows: list[int] = []
+            found: list[Any] = []
+            for row, line in zip(*lines.read(values, invalid), strict=True):
+                try:
+                    columns = split(line)
+                except csv.Error:
+                    invalid[row] = MALFORMED_QUOTING
+                    continue
+                rows.append(row)
+                found.append(dict(zip(names, columns, strict=False)) if names else columns)
+            return rows, found
+
+        return decode
 
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
         """Read the columns of each record; see `Format.extract`."""

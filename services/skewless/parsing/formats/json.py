@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.parsing.converters import Problems
-from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
+from skewless.parsing.field_settings import FieldRef, FieldSettings, LimitSettings, value_fields
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import (
+    Decoder,
     DetectedFormat,
     ExtractedFields,
     Format,
@@ -51,6 +52,7 @@ MAX_PATHS = 200
 MAX_DEPTH = 5
 MAX_ELEMENTS = 20
 """Limits of the fields that are looked at in a sampled record."""
+_decode_any = msgspec.json.Decoder().decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -123,6 +125,27 @@ class Json(Format):
     def validate(cls, _settings: JsonSettings, fields: FieldSettings) -> Iterator[str]:
         """Return a line for each field that is missing, that is not a path, or that conflicts with another one."""
         return path_problems(fields)
+
+    @classmethod
+    def decoder(cls, _settings: JsonSettings, limits: LimitSettings) -> Decoder:
+        """Return a function that decodes any JSON; see `Format.decoder`. Numbers with decimals are `float`."""
+
+        def decode(values: Sequence[bytes | None], invalid: Problems) -> tuple[list[int], list[Any]]:
+            sized = prevalidate(values, limits, invalid)
+            rows: list[int] = []
+            found: list[Any] = []
+            for row, value in enumerate(sized):
+                if row in invalid:
+                    continue
+                try:
+                    found.append(_decode_any(value))
+                except msgspec.DecodeError:
+                    invalid[row] = MALFORMED
+                    continue
+                rows.append(row)
+            return rows, found
+
+        return decode
 
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
         """Read each record's fields; see `Format.extract`."""

@@ -6,8 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 from skewless.parsing.converters import Problems
-from skewless.parsing.field_settings import FieldRef, FieldSettings
-from skewless.parsing.formats.base import DetectedFormat, ExtractedFields, Format, FormatSettings, OptionalFields
+from skewless.parsing.field_settings import FieldRef, FieldSettings, LimitSettings
+from skewless.parsing.formats.base import (
+    Decoder,
+    DetectedFormat,
+    ExtractedFields,
+    Format,
+    FormatSettings,
+    OptionalFields,
+)
 from skewless.parsing.json_path import field_setting
 from skewless.parsing.line_decoder import LineDecoder, line_of
 
@@ -35,6 +42,11 @@ class Text(Format):
         """Yield a line for each field that is set, because text has no fields."""
         for path in {**fields.required, **fields.optional}:
             yield f"{field_setting(path)}: text has no fields, remove it (or choose csv or tsv)"
+
+    @classmethod
+    def decoder(cls, _settings: TextSettings, limits: LimitSettings) -> Decoder:
+        """Return a function that decodes lines as `str`; see `Format.decoder`."""
+        return LineDecoder(limits).read
 
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
         """Read the line of each record; see `Format.extract`."""

@@ -66,6 +66,13 @@ class SplitterSettings(ParsingSettings):
 
     local: LocalSettings = LocalSettings()
 
+    @model_validator(mode="after")
+    def _function_is_not_called_again(self) -> Self:
+        # A restart reads the records of held tuples again, and a changed function would give other tuples.
+        if self.python is not None and self.local.mode == "windows":
+            raise InvalidSettingsError("local.mode: not windows with python, whose code may change; set mode: buffer")
+        return self
+
     @field_validator("local", mode="before")
     @classmethod
     def _is_a_group(cls, local: Any) -> Any:

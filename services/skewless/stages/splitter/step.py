@@ -160,7 +160,7 @@ class SplitterStep(MultiInputStep):
         self, partition: TopicPartition, batch: Batch, classified: RecordClassification
     ) -> Iterator[OutputRecord]:
         for index, reason in classified.invalid.items():
-            yield dead_letter(partition.topic, batch, index, reason)
+            yield dead_letter(partition.topic, batch, index, reason, classified.parsed.tracebacks.get(index))
 
     def _late(
         self, partition: TopicPartition, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]

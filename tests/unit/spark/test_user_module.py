@@ -1,0 +1,31 @@
+"""The module of a user's function is sent to executors as a file or as an archive, unless it is installed."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from skewless.spark.user_module import file_of
+
+
+def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "sent_alone.py").write_text("")
+    package = tmp_path / "sent_package"
+    (package / "__pycache__").mkdir(parents=True)
+    for name in ("__init__.py", "shop.py", "rates.csv", "__pycache__/shop.pyc"):
+        (package / name).write_text("")
+    (tmp_path / "without_init").mkdir()
+    (tmp_path / "without_init" / "shop.py").write_text("")
+    assert file_of("sent_alone", tmp_path) == tmp_path / "sent_alone.py"
+    archive = file_of("sent_package", tmp_path)
+    assert archive is not None
+    names = [f"sent_package/{name}" for name in ("__init__.py", "rates.csv", "shop.py")]
+    assert (archive.suffix, zipfile.ZipFile(archive).namelist()) == (".zip", names)
+    archive = file_of("without_init", tmp_path)
+    assert archive is not None
+    assert zipfile.ZipFile(archive).namelist() == ["without_init/shop.py"]
+    assert [file_of(name, tmp_path) for name in ("numpy", "no_such_module")] == [None, None]
