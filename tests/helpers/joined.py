@@ -24,6 +24,7 @@ from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.supervisor import Supervisor
 
 PARTITIONS = 2
@@ -181,6 +182,24 @@ class Joined(JoinTopics):
                     pid = supervisor.processes[name].pid
                     if pid is not None:
                         os.kill(pid, signal.SIGKILL)
+        finally:
+            supervisor.stop()
+
+    def hold(self, log: Log) -> None:
+        """Run the pipeline until the join has committed these left records, which wait for partners."""
+        self.send(LEFT, log)
+        self.flush()
+        offsets, settings = OffsetReader(self.settings.kafka), self.settings
+        topic = settings.topic("left-records" if settings.joined.repartition == "always" else "left")
+
+        def committed() -> bool:
+            found = offsets.committed(settings.group("join"), topic)
+            return sum(each.offset for each in found.values()) >= len(log)
+
+        supervisor = self.supervisor(drain=False)
+        try:
+            supervisor.start()
+            until(committed, each=lambda: supervisor.poll(time.monotonic()))
         finally:
             supervisor.stop()
 

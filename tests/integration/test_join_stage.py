@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -22,7 +21,6 @@ from helpers.kafka import START_MS, read
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.config import topic_plan
-from skewless.kafka.consumer.offsets import OffsetReader
 
 pytestmark = pytest.mark.broker
 SIDES = ("left", "right")
@@ -131,32 +129,12 @@ def refusal(tested: Joined, stage: str, code: int = 2) -> str:
     return "\n".join(line for line in done.stderr.splitlines() if line.startswith("error:"))
 
 
-def hold(tested: Joined, records: int) -> None:
-    """Run a join until it has committed these left records, which wait for partners."""
-    tested.send(Side.LEFT, [Event(f"{number}", START_MS) for number in range(records)])
-    tested.flush()
-    offsets, settings = OffsetReader(tested.settings.kafka), tested.settings
-    assert settings.join is not None
-    topic = settings.topic("left-records" if settings.join.repartition == "always" else "left")
-
-    def committed() -> bool:
-        found = offsets.committed(settings.group("join"), topic)
-        return sum(each.offset for each in found.values()) >= records
-
-    supervisor = tested.supervisor(drain=False)
-    try:
-        supervisor.start()
-        until(committed, each=lambda: supervisor.poll(time.monotonic()))
-    finally:
-        supervisor.stop()
-
-
 @pytest.mark.thorough
 def test_join_held_records_that_were_deleted_are_named_by_topic_partition_and_offsets(
     broker: str, tmp_path: Path
 ) -> None:
     tested = Joined(broker, tmp_path)
-    hold(tested, 10)
+    tested.hold([Event(f"{number}", START_MS) for number in range(10)])
     kept = TopicPartition(tested.topics[Side.LEFT], 1, 3)
     admin = AdminClient({"bootstrap.servers": broker})  # it must outlive its futures
     admin.delete_records([kept])[kept].result()
@@ -171,7 +149,7 @@ def test_join_held_records_that_were_compacted_are_named_by_topic_partition_and_
     broker: str, tmp_path: Path
 ) -> None:
     tested = Joined(broker, tmp_path)
-    hold(tested, 10)
+    tested.hold([Event(f"{number}", START_MS) for number in range(10)])
     topic, partition = tested.topics[Side.LEFT], 1
     set_options(broker, topic, COMPACTED)
 
@@ -199,7 +177,7 @@ def set_options(broker: str, topic: str, options: Mapping[str, str]) -> None:
 @pytest.mark.thorough
 def test_join_changed_setting_over_held_records_is_refused_by_name(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path)
-    hold(tested, 10)
+    tested.hold([Event(f"{number}", START_MS) for number in range(10)])
     before = tested.document["join"]
     swapped = {side: before[side] | {"topic": before[other]["topic"]} for side, other in (SIDES, SIDES[::-1])}
     for change, problem in (
@@ -222,7 +200,7 @@ def test_join_changed_setting_over_held_records_is_refused_by_name(broker: str, 
 @pytest.mark.thorough
 def test_repartitioned_join_changed_setting_over_held_records_is_refused_by_name(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path, repartition="always")
-    hold(tested, 10)
+    tested.hold([Event(f"{number}", START_MS) for number in range(10)])
     for setting, value, stages, problem in (
         ("repartition", "never", ["join"], "join.repartition: is never, was always"),
         ("apart_s", 1.5, ["left", "right", "join"], "join.apart_s: is 1.5, was 2.0"),
