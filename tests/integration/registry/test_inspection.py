@@ -162,6 +162,10 @@ def test_inspect_registry_that_refuses_or_does_not_know_the_records_is_named(
     other = run(*inspect, registry_server.url)
     assert (other.exit_code, "schema ids 987655, 987654, unknown to the registry" in other.stdout) == (0, True)
     assert "advice      check that --registry is the registry of the producers" in other.stdout
+    without_fields = registry_server.register(f"{topic}-value", '"string"')
+    write(broker, f"{topic}-text", lambda _id, _number: encoded("string", "a", without_fields), 0, in_header=False)
+    text = run("inspect", f"{topic}-text", "-b", broker, "--registry", registry_server.url).stdout
+    assert f"binary with schema ids {without_fields}, 987654, without fields" in text
     wrong = run(*inspect, "registry:8081")
     assert (wrong.exit_code, "error: --registry: should be addresses of" in wrong.stderr) == (2, True)
     gate = Gate(registry_server.port, accepts=basic("u", "right"))

@@ -20,7 +20,7 @@ from skewless.parsing.formats.schema_format import with_prefixes
 from skewless.parsing.protobuf.compile_schema import compile_text, message_at
 from skewless.parsing.protobuf.plan import TIMESTAMP_NAME, WRAPPERS
 from skewless.parsing.source_records import SourceRecords, with_values
-from skewless.schema_registry.cache import SchemaCache, Unusable
+from skewless.schema_registry.cache import UNKNOWN, SchemaCache, Unusable
 from skewless.schema_registry.schema import VALUE_HEADER, Schema, SchemaId, split_message, split_prefix
 from skewless.schema_registry.settings import RegistrySettings
 
@@ -38,7 +38,6 @@ NAMES: Final = {"avro": "Avro", "protobuf": "Protobuf", "json_schema": "JSON Sch
 """Names in reports, by the name of the format."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
-
 _BROKEN = (ValueError, TypeError, LookupError, EOFError, ArithmeticError, StopIteration, struct.error, RecursionError)
 """Errors of fastavro for a broken payload."""
 
@@ -59,6 +58,8 @@ class RegisteredSample(NamedTuple):
     format: str
     """Name of the format of most of them; empty if none can be read."""
     description: str
+    advice: str | None
+    """How to read the records, if the registry does not know their schemas."""
     records: list[SourceRecords]
     """A record that cannot be read has its own value."""
 
@@ -103,13 +104,14 @@ def read_with(
         merged = [own if value is None else value for own, value in zip(batch.values, values, strict=True)]
         records.append(with_values(batch, merged))
     ((name, _),) = formats.most_common(1) or [("", 0)]
-    return RegisteredSample(name, _described(name, ids, found), records)
+    advice = UNKNOWN_ADVICE if all(schema == UNKNOWN for schema in found.values()) else None
+    return RegisteredSample(name, _described(name, ids, found), advice, records)
 
 
 def of_registry(detected: DetectedFormat, sample: RegisteredSample) -> DetectedFormat:
     """Return the format of records whose documents were detected."""
     if not sample.format or detected.settings != {"name": "json"}:
-        return DetectedFormat(sample.description, None, advice=UNKNOWN_ADVICE)
+        return DetectedFormat(sample.description, None, advice=sample.advice)
     description = detected.description.removesuffix("JSON") + sample.description
     return replace(detected, description=description, settings={"name": sample.format}, kinds={})
 
@@ -117,9 +119,8 @@ def of_registry(detected: DetectedFormat, sample: RegisteredSample) -> DetectedF
 def _described(name: str, ids: Sequence[SchemaId], found: Mapping[SchemaId, Decoder | Unusable]) -> str:
     if name:
         return f"{NAMES[name]}, {_named(ids)}"
-    reasons = Counter(schema.reason for schema in found.values() if isinstance(schema, Unusable))
-    ((reason, _),) = reasons.most_common(1) or [("which has no fields that can be read", 0)]
-    return f"binary with {_named(ids)}, {reason}"
+    reasons = [schema.reason if isinstance(schema, Unusable) else "without fields" for schema in found.values()]
+    return f"binary with {_named(ids)}, {reasons[0]}"
 
 
 def _named(ids: Sequence[SchemaId]) -> str:
@@ -138,7 +139,8 @@ def _document(value: bytes | None, decoders: Mapping[SchemaId, Decoder], formats
         text = json.dumps(document).encode()
     except _BROKEN:
         return None
-    formats[name] += isinstance(document, dict)
+    if isinstance(document, dict):
+        formats[name] += 1
     return text
 
 
