@@ -1,0 +1,76 @@
+"""Kafka Connect in a process of its own, with the sink of Apache Iceberg. Ivy downloads their jars once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from helpers.versions import VERSIONS
+from skewless.lab.local import child_process, ivy, java
+from skewless.lab.local.folders import cache_folder, file_lock
+from skewless.lab.local.jars import sha256
+
+WORKER = (
+    f"org.apache.kafka:connect-runtime:{VERSIONS['kafka']}",
+    f"org.apache.kafka:connect-json:{VERSIONS['kafka']}",
+    "org.slf4j:slf4j-simple:1.7.36",
+)
+ICEBERG = (
+    f"org.apache.iceberg:iceberg-kafka-connect:{VERSIONS['iceberg']}",
+    f"org.apache.iceberg:iceberg-parquet:{VERSIONS['iceberg']}",
+)
+SHA256 = {
+    WORKER: "ab40c0fcedc9d0110bc4b7f55190fb5e27d1f69b09260bcbf7e0acc0b8669b1a",
+    ICEBERG: "270c84d0b82de31c19953cf806c326dd838d4a286b05c0c924943786e34a6b9e",
+}
+"""SHA-256 of the names and sums of all jars that Ivy downloads for these coordinates."""
+
+
+def jars_of(coordinates: Sequence[str]) -> list[Path]:
+    """Return jars with their dependencies. Downloads them at the first call. Safe with several processes at once."""
+    name = coordinates[0].replace(":", "-")
+    folder = cache_folder() / name
+    with file_lock(cache_folder() / f"{name}.lock"):
+        if not folder.exists():
+            parts = folder.with_suffix(".parts")
+            downloaded = ivy.download(coordinates, parts, transitive=True)
+            lines = sorted(f"{path.name} {sha256(path)}\n" for path in downloaded if path.suffix == ".jar")
+            found = hashlib.sha256("".join(lines).encode()).hexdigest()
+            assert found == SHA256[tuple(coordinates)], f"jars of {name} have the sum {found}:\n{''.join(lines)}"
+            flat = parts / "flat"
+            flat.mkdir()
+            for path in downloaded:
+                path.rename(flat / path.name)
+            flat.rename(folder)
+            shutil.rmtree(parts)
+    return sorted(folder.glob("*.jar"))
+
+
+def install_iceberg(plugins: Path) -> None:
+    """Put the sink into a folder of plugins, with Hadoop's client, which PySpark includes."""
+    folder = plugins / "iceberg"
+    folder.mkdir(parents=True)
+    spark = importlib.util.find_spec("pyspark")
+    assert spark is not None
+    assert spark.origin is not None
+    hadoop = sorted(Path(spark.origin).parent.glob("jars/hadoop-client-*.jar"))
+    for path in [*jars_of(ICEBERG), *hadoop, *Path(spark.origin).parent.glob("jars/jcl-over-slf4j-*.jar")]:
+        (folder / path.name).symlink_to(path)
+
+
+@contextlib.contextmanager
+def running_worker(folder: Path, *files: str) -> Iterator[Path]:
+    """Run a worker of one process with files of the folder until the block ends. Yields its log."""
+    log = folder / "connect.log"
+    jars = ":".join(map(str, jars_of(WORKER)))
+    command = [str(java.find().path), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-cp", jars]
+    command += ["org.apache.kafka.connect.cli.ConnectStandalone", *(str(folder / file) for file in files)]
+    child = child_process.start(command, log=log)
+    try:
+        yield log
+    finally:
+        child_process.kill(child)
