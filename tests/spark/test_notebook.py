@@ -73,9 +73,13 @@ def test_notebook_page_blocks_run_in_order_give_the_documented_results(
     assert again[0] == len(orders)
 
 
-def test_notebook_page_imports_only_the_package_and_spark() -> None:
+def test_notebook_page_imports_only_the_package_plotly_and_spark() -> None:
     code = "\n".join(block.text for block in blocks(PAGE) if block.language == "python")
     imported = [
         ast.unparse(node) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)
     ]
-    assert imported == ["import skewless as sk", "from pyspark.sql import SparkSession"]
+    assert imported == [
+        "import skewless as sk",
+        "import plotly.express as px",
+        "from pyspark.sql import SparkSession",
+    ]
