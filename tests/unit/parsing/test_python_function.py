@@ -118,7 +118,8 @@ def test_function_of_columns_gets_lists_or_dicts(form: Any, function: str, recor
 def test_function_conditions_name_its_fields_and_other_parts_are_those_of_the_record() -> None:
     where = [{"header": "h", "is": "1"}, {"field": "n", "above": 1}]
     found = settings(format="text", python="helpers.user_functions:words", key={"field": "k[]"}, where=where)
-    records = RecordColumns([b"a b", b"c"], np.array([1, 2]), keys=[None, None], headers=[[("h", b"1")], [("h", b"2")]])
+    headers = [[("h", header)] for header in (b"1", b"2", b"1")]
+    records = RecordColumns([b"a b", b"c d", b"e"], np.array([1, 2, 3]), [None] * 3, headers)
     parsed = RecordParser(found).parse(records)
     assert (parsed.keys, parsed.filtered.tolist(), parsed.times.tolist()) == (["a", "b"], [1, 2], [1, 2, 3])
 
