@@ -84,15 +84,16 @@ def forks(tested: Pipeline) -> Iterator[tuple[list[int], list[psutil.Process]]]:
         child.wait(60)
 
 
-def feed(bootstrap: str, topic: str, rate: float, over: threading.Event) -> None:
-    """Write records with the current time at this rate until the event."""
+def feed(bootstrap: str, topic: str, rate: float, over: threading.Event, padding: int = 0) -> None:
+    """Write records with the current time at this rate until the event, with a field of this many bytes in addition."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
     keys = np.minimum(np.random.default_rng(7).zipf(1.2, 200_000), KEYS).tolist()
+    field = b',"text":"%s"' % (b"x" * padding) if padding else b""
     began, sent = time.monotonic(), 0
     while not over.wait(PORTION_S):
         due, stamp = int((time.monotonic() - began) * rate), int(time.time() * 1000)
         for number in range(sent, due):
-            value = b'{"key":"key-%06d","value":1,"time":%d}' % (keys[number % len(keys)], stamp)
+            value = b'{"key":"key-%06d","value":1,"time":%d%s}' % (keys[number % len(keys)], stamp, field)
             producer.produce(topic, value, partition=number % PARTITIONS)
         sent = due
         producer.poll(0)
@@ -147,6 +148,7 @@ def main() -> None:
     kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
     rates = list(map(float, options.rates.split(",")))
     with tempfile.TemporaryDirectory() as folder, Broker() as broker:
+        run("one", broker, Path(folder), (), 0)  # the first start makes the broker create its own topics
         for form in options.forms.split(","):
             print(json.dumps(run(form, broker, Path(folder), rates, options.seconds)), flush=True)
 
