@@ -34,7 +34,7 @@ def value_axis(panel: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {"gridcolor": GRID_COLOR, "rangemode": "tozero" if defaults.get("min") == 0 else "normal"}
     match defaults["unit"]:
         case "percentunit":
-            options["tickformat"] = ".0%"
+            options["tickformat"] = ".3~p"
         case "dateTimeAsIso":
             options["type"] = "date"
         case "bytes":
