@@ -50,6 +50,7 @@ def run(tested: Pipeline) -> int:
     return done.returncode
 
 
+@pytest.mark.usefixtures("spark")
 def test_stream_killed_at_each_point_equals_a_plain_count(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
     tested = Pipeline(broker, tmp_path, source, aggregator={"aggregates": ["count", "sum"]})
