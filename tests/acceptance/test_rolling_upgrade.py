@@ -113,9 +113,9 @@ def add_until_its_first_commit(tested: Pipeline, supervisor: Supervisor, stage: 
     The process of 0.2.0 then continues with the checkpoints that the killed one has committed.
     """
     tested.arm(f"{stage}-1", "after-commit", "kill", topic=tested.settings.topic(WRITES[stage]))
-    child = child_process.start(tested.armed_command(stage, 1), log=tested.folder / f"{stage}-1.log")
+    child = tested.start(stage, 1, armed=True)
     until(lambda: child.poll() is not None, each=looking_after(supervisor))
-    assert child.returncode < 0
+    assert (child.returncode or 0) < 0
     until(lambda: tested.shares(stage) == 1, each=looking_after(supervisor), every_s=0.2)
     await_commit(tested, supervisor, stage)
 
