@@ -18,7 +18,7 @@ from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, 
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 
-RECORDS = 20_000
+RECORDS = 8_000
 LATENESS_S = 20
 WINDOW_MS = 60_000
 
