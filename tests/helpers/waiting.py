@@ -22,7 +22,7 @@ def until(
 ) -> None:
     """Poll until a condition holds, and call `each` between two polls. Raises AssertionError at the deadline.
 
-    The delay between two polls is twice the time that a poll takes, but at least `every_s`.
+    The delay between two polls is four times the time that a poll takes, but at least `every_s`.
     """
     began = time.monotonic()
     deadline = began + limit_s
@@ -30,7 +30,7 @@ def until(
         if time.monotonic() > deadline:
             raise AssertionError(f"the condition did not hold within {limit_s:g} s")
         each()
-        time.sleep(max(every_s, min(LONGEST_S, 2 * (time.monotonic() - began))))
+        time.sleep(max(every_s, min(LONGEST_S, 4 * (time.monotonic() - began))))
         began = time.monotonic()
 
 
@@ -41,5 +41,5 @@ async def until_in_thread(holds: Callable[[], object], *, limit_s: float = WAIT_
     while not await asyncio.to_thread(holds):
         if time.monotonic() > deadline:
             raise AssertionError(f"the condition did not hold within {limit_s:g} s")
-        await asyncio.sleep(max(every_s, min(LONGEST_S, 2 * (time.monotonic() - began))))
+        await asyncio.sleep(max(every_s, min(LONGEST_S, 4 * (time.monotonic() - began))))
         began = time.monotonic()
