@@ -1,8 +1,7 @@
-"""Runs `skewless` with fault points in the talk with the database: `python -m integration.sql.faulty_sink run sink ..`.
+"""Fault points in the transactions of a database.
 
-Points, in the order of a transaction: before-offset (before the statement that moves an offset), between-rows (when
-half of the rows are stored), before-commit, after-commit (the process does not know yet that it happened). The files
-that arm them are those of `chaos.faults.fault_points`.
+In the order of a transaction: before-offset (before the statement that moves an offset), between-rows (when half of the
+rows are stored), before-commit, after-commit (the process does not know yet that it happened).
 """
 
 from __future__ import annotations
@@ -10,12 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import confluent_kafka
-
 from chaos.faults.fault_points import Points
-from skewless.cli.main import main
 from skewless.sql.database import Database
-from skewless.sql.dialects import DATABASES
 from skewless.sql.rows import Row
 
 POINTS = ("before-offset", "between-rows", "before-commit", "after-commit")
@@ -46,10 +41,3 @@ def install(base: type[Database], points: Points) -> type[Database]:
             points.pass_by("after-commit")
 
     return FaultyDatabase
-
-
-if __name__ == "__main__":
-    points = Points(confluent_kafka)
-    for dialect in list(DATABASES):
-        DATABASES[dialect] = install(DATABASES[dialect], points)
-    main()

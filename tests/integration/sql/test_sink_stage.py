@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import urllib.request
@@ -23,10 +22,14 @@ from confluent_kafka import Producer
 
 from helpers.databases import SERVERS, Server, TestDatabase, new_database
 from helpers.kafka import Pipeline, Source, differences, free_ports, read, truth, zipf_records
+from helpers.stage_hosts import MODULES
 from helpers.waiting import until
 from integration.sql.faulty_sink import POINTS
 from integration.sql.sql_sink import START, partials, result
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.lab.local import child_process
+from skewless.lab.local.child_process import ChildProcess
+from skewless.lab.local.stage_host import StageHost
 from skewless.sql.dialects import DATABASES
 
 KEYS = 400
@@ -44,8 +47,9 @@ class SinkProcess:
     columns = "sum, revision"
     """Columns of the table that the test compares."""
 
-    def __init__(self, bootstrap: str, folder: Path, database: TestDatabase) -> None:
+    def __init__(self, bootstrap: str, folder: Path, database: TestDatabase, host: StageHost) -> None:
         self.database = database
+        self._host = host
         self.pipeline = Pipeline(
             bootstrap,
             folder,
@@ -61,28 +65,19 @@ class SinkProcess:
         )
         self.topic = self.pipeline.settings.topic(self.input)
         self.expected: dict[tuple[int, str], tuple[int, int]] = {}
-        self.child: subprocess.Popen[bytes] | None = None
+        self.child: ChildProcess | None = None
         (self.port,) = free_ports(1)
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 2})
 
     def start(self) -> None:
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
             "SKEWLESS_TEST_FAULTS": str(self.pipeline.folder / f"{self.stage}-0"),
             "SKEWLESS__METRICS__PORT": str(self.port),
         }
-        command = [
-            sys.executable,
-            "-m",
-            "integration.sql.faulty_sink",
-            "run",
-            self.stage,
-            "-f",
-            str(self.pipeline.file),
-        ]
-        with (self.pipeline.folder / "sink.log").open("ab") as log:
-            self.child = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        arguments = ["run", self.stage, "--file", str(self.pipeline.file)]
+        log = self.pipeline.folder / "sink.log"
+        self.child = self._host.start(self.stage, arguments, environment, log=log)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         assert self.child is not None
@@ -177,17 +172,31 @@ if ROUNDS > 1:
     CUT = list(itertools.product(SERVERS, MODES))
 
 
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StageHost]:
+    """Host whose processes have fault points in their transactions."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    modules = (*MODULES, "integration.sql.faulty_databases")
+    running = StageHost(modules, log=tmp_path_factory.mktemp("host") / "host.log", environment=environment)
+    yield running
+    running.close()
+
+
 @pytest.fixture
-def sink(
-    broker: str, tmp_path: Path, database_servers: Callable[[str], Server], dialect: str, mode: str
+def sink(  # noqa: PLR0913, PLR0917 - fixtures
+    broker: str,
+    tmp_path: Path,
+    database_servers: Callable[[str], Server],
+    host: StageHost,
+    dialect: str,
+    mode: str,
 ) -> Iterator[SinkProcess]:
-    process = MODES[mode](broker, tmp_path, new_database(dialect, database_servers, tmp_path))
+    process = MODES[mode](broker, tmp_path, new_database(dialect, database_servers, tmp_path), host)
     try:
         yield process
     finally:
-        if process.child is not None and process.child.poll() is None:
-            process.child.kill()
-            process.child.wait()
+        if process.child is not None:
+            child_process.kill(process.child)
 
 
 @pytest.mark.thorough
@@ -274,7 +283,7 @@ def test_sink_second_process_of_the_same_member_takes_over_and_stores_every_resu
         try:
             assert first.wait(STOP_S) == 3, sink.log
         finally:
-            first.kill()
+            child_process.kill(first)
         sink.wait_until_stored()
     assert "group instance id" in (sink.pipeline.folder / "sink.log").read_text(errors="replace")
 
