@@ -19,12 +19,14 @@ import pytest
 from helpers.docs_blocks import ROOT
 from helpers.joined import Joined, traffic
 from helpers.kafka import read
+from helpers.stage_hosts import stage_host
 from helpers.tiers import thorough_except
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.config import loader, topic_plan
 from skewless.lab.datasets import DatasetOptions, find_dataset
 from skewless.lab.local import child_process
+from skewless.lab.local.child_process import ChildProcess
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "20000"))
 PAUSE = float(os.environ.get("SKEWLESS_PAUSE", "1"))
@@ -90,7 +92,7 @@ class Members:
 
     def __init__(self, tested: Joined) -> None:
         self._tested = tested
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[ChildProcess] = []
 
     def set(self, count: int) -> None:
         """Start processes, or stop some in an orderly way."""
@@ -106,10 +108,10 @@ class Members:
         child_process.kill(self._children[instance])
         self._children[instance] = self._start(instance)
 
-    def _start(self, instance: int) -> subprocess.Popen[bytes]:
+    def _start(self, instance: int) -> ChildProcess:
         run = ["run", "join", "--instance", str(instance), "--file", str(self._tested.file)]
         self._log(instance).unlink(missing_ok=True)
-        return child_process.start([sys.executable, "-m", "skewless", *run], log=self._log(instance))
+        return stage_host().start(f"join-{instance}", run, os.environ, log=self._log(instance))
 
     def _log(self, instance: int) -> Path:
         return self._tested.folder / f"member-{instance}.log"
