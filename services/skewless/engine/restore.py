@@ -166,7 +166,7 @@ class AssignmentRestorer:
         for topic, topic_id in self._read_topic_ids(self._inputs).items():
             if self.topic_ids.get(topic, topic_id) != topic_id:
                 source = self._inputs[topic]
-                raise created_again(source, f"while group {source.group} was reading it")
+                raise created_again(topic, f"while group {source.group} was reading it")
 
     def _read(
         self, partitions: Collection[TopicPartition], serve: Callable[[], None]

@@ -134,14 +134,14 @@ def check_topic_id(source: Input, committed: Mapping[int, CommittedOffset], topi
     }
     if stale:
         raise created_again(
-            source, f"after group {source.group} had read {_list(stale, 'partition {0} up to offset {1}')}"
+            source.topic, f"after group {source.group} had read {_list(stale, 'partition {0} up to offset {1}')}"
         )
 
 
-def created_again(source: Input, when: str) -> BrokerError:
+def created_again(topic: str, when: str) -> BrokerError:
     """Return the error for a topic that was deleted and created again."""
     return BrokerError(
-        f"topic {source.topic} was deleted and created again {when}. Its records before these offsets would be "
+        f"topic {topic} was deleted and created again {when}. Its records before these offsets would be "
         f"missing from the results without notice. {OTHER_NAME.capitalize()}"
     )
 

@@ -33,12 +33,13 @@ from skewless.errors import (
 )
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader, offset_consumer
+from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import kafka_options, user_module
 from skewless.spark.batch_pipeline import as_function, in_partitions
 from skewless.spark.stream_merge import MERGED, OBSERVED, RETRY_PAUSE_S, RETRY_S, TICK, MergeTask
-from skewless.spark.stream_start import SourceState, StreamStart, committed_sources, transactional_id
+from skewless.spark.stream_start import SourceState, StreamStart, check_topic_ids, committed_sources, transactional_id
 from skewless.spark.stream_tasks import (
     PARTIALS,
     PROGRESS,
@@ -88,7 +89,7 @@ class StreamJob:
     """Micro-batches of a pipeline. One thread at a time uses it."""
 
     def __init__(self, start: StreamStart, spark: SparkSession, report: Callable[[TriggerProgress], None]) -> None:
-        self._start = start
+        self.start = start
         self._spark = spark
         self._settings = start.settings
         self._report = report
@@ -96,6 +97,7 @@ class StreamJob:
         self._activity = {
             source: PartitionActivity(idle=state.checkpoint.idle) for source, state in start.sources.items()
         }
+        self._topic_ids = dict(start.topic_ids)
         self._batch = start.batch
         self._merged = dict(start.merged)
         self._merged_watermark: WatermarkState | None = None
@@ -133,7 +135,7 @@ class StreamJob:
             self._spark,
             settings.kafka,
             settings.aggregated,
-            self._start.offsets(),
+            self.start.offsets(),
             records_per_batch=RECORDS_PER_BATCH,
             headers=headers,
         ).select(
@@ -197,6 +199,7 @@ class StreamJob:
             progress = [_progress_decoder.decode(bytes(block)) for kind, block in collected if kind == PROGRESS]
             times = [_work_decoder.decode(bytes(block)).seconds for kind, block in collected if kind == WORK]
             self._observe(progress, batch)
+            self._check_topics()
             merged = self._merge(rows.where(~is_progress), self._batch, batch)
         self._commit()
         self._batch, self._merged = batch, dict.fromkeys(self._merged, batch)
@@ -240,12 +243,30 @@ class StreamJob:
         numbered = in_partitions(rows.withColumn("task", F.col("partition") % workers), workers, "task")
         return numbered.mapInArrow(as_function(WorkTask(self._settings, split.partition_counts)), ROWS)
 
+    def _check_topics(self) -> None:
+        """Raise BrokerError if a source topic was created again. Called when the records were read."""
+        found = self._read_topic_ids(sorted({source.topic for source in self._sources}))
+        check_topic_ids(self._topic_ids, found)
+        self._topic_ids |= found
+
+    def _read_topic_ids(self, topics: list[str]) -> Mapping[str, int]:
+        deadline = time.monotonic() + RETRY_S
+        while True:
+            try:
+                return read_topic_ids(self._settings.kafka.client_options(), topics)
+            except UnavailableError as error:
+                if time.monotonic() > deadline:
+                    raise UnreachableError(
+                        f"the source topics cannot be described for {RETRY_S:g} s: {error}"
+                    ) from None
+                time.sleep(RETRY_PAUSE_S)
+
     def _split_task(self) -> SplitTask:
         counts: dict[str, int] = {}
         for source in self._sources:
             counts[source.topic] = max(counts.get(source.topic, 0), source.partition + 1)
         tuples = self._settings.topic("tuples")
-        counts[tuples] = self._start.partition_counts[tuples]
+        counts[tuples] = self.start.partition_counts[tuples]
         max_times = {source: state.checkpoint.max_time for source, state in self._sources.items()}
         return SplitTask(self._settings, counts, max_times)
 
@@ -280,8 +301,8 @@ class StreamJob:
         watermark = self._watermark()
         task = MergeTask(
             settings,
-            self._start.schema,
-            self._start.topic_ids.get(settings.topic("partials")),
+            self.start.schema,
+            self.start.topic_ids.get(settings.topic("partials")),
             watermark,
             _now(),
             previous,
@@ -303,7 +324,7 @@ class StreamJob:
 
     def _commit(self) -> None:
         """Commit the offsets of the source partitions. Raises FencedError if another query has committed."""
-        offsets = committed_sources(self._sources, self._start.schema, self._start.topic_ids)
+        offsets = committed_sources(self._sources, self.start.schema, self._topic_ids)
         deadline = time.monotonic() + RETRY_S
         while True:
             try:

@@ -12,8 +12,16 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart, resolve
 from skewless.config.state_layout import state_schema_of
-from skewless.engine.start_checks import Input, check_first_start, check_log_ranges, check_topic_id, checkpoints_of
+from skewless.engine.start_checks import (
+    Input,
+    check_first_start,
+    check_log_ranges,
+    check_topic_id,
+    checkpoints_of,
+    created_again,
+)
 from skewless.errors import CheckFailedError, ConfigurationError, FencedError, UnavailableError, UnreachableError
+from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.broker_queries import LogRange
 from skewless.kafka.consumer.idle_member import IdleMember
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -117,8 +125,7 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
     settings = splitter.settings
     _wait_for_stages(settings, report)
     schema = msgspec.structs.replace(state_schema_of(settings), engine="spark")
-    # As topics of another stage: the message for deleted records of a user's topic names source.skip_to.
-    inputs = [replace(source, state_schema=schema, kind="public") for source in splitter.inputs()]
+    inputs = _inputs(splitter, schema)
     (partials,) = (replace(source, state_schema=schema) for source in aggregator.inputs())
     ids = _topic_ids(settings, [source.topic for source in (*inputs, partials)])
     offsets = OffsetReader(settings.kafka)
@@ -148,6 +155,32 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
         batch="".join(batches),
         merged=merged,
     )
+
+
+def check_sources(start: StreamStart) -> None:
+    """Raise BrokerError if records were deleted before the query has read them, or a topic was created again.
+
+    Spark's own error for both names neither the cause nor what to do.
+    """
+    settings, offsets = start.settings, OffsetReader(start.settings.kafka)
+    partition_counts = Admin(settings.kafka).partition_counts()
+    inputs = _inputs(StageStart(topology.stage(topology.SOURCE_STAGE), settings, partition_counts), start.schema)
+    ids = _topic_ids(settings, [source.topic for source in inputs])
+    check_topic_ids(start.topic_ids, ids)
+    for source in inputs:
+        _sources(offsets, source, ids.get(source.topic))
+
+
+def check_topic_ids(known: Mapping[str, int], found: Mapping[str, int]) -> None:
+    """Raise BrokerError if a source topic was created again: what was read of it are not its next records."""
+    for topic, topic_id in found.items():
+        if known.get(topic, topic_id) != topic_id:
+            raise created_again(topic, "while the query was reading it")
+
+
+def _inputs(splitter: StageStart, schema: StateSchema) -> list[Input]:
+    # As topics of another stage: the message for deleted records of a user's topic names source.skip_to.
+    return [replace(source, state_schema=schema, kind="public") for source in splitter.inputs()]
 
 
 def member_of(start: StreamStart) -> IdleMember:
@@ -211,10 +244,15 @@ def _commit_first(  # noqa: PLR0913, PLR0917 - of this module alone
 ) -> None:
     """Commit where the pipeline starts, so that neither a crash nor new records move the start."""
     count = settings.topics.aggregator_partitions
-    missing = range(count) if not offsets.committed(partials.group, partials.topic) else ()
+    merged = offsets.committed(partials.group, partials.topic)
+    missing = range(count) if not merged else ()
     prior = aggregator.prior_output()
     if prior is not None:
         check_first_start(partials, missing, (), prior, begun=False)
+        # Kafka deletes the offsets of a topic with the topic.
+        counted = [p for p, each in merged.items() if decode_window_checkpoint(each.checkpoint).batch]
+        for source in inputs if counted else ():
+            check_first_start(source, [0], counted, prior, begun=False)
     schema = partials.state_schema
     first = msgspec.json.encode(WindowCheckpoint()).decode()
     metadata = encode_offset_metadata(first, schema, ids.get(partials.topic))

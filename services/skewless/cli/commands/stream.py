@@ -147,6 +147,8 @@ def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
     """Wait until the query or a signal ends the run."""
     from pyspark.errors import PySparkException
 
+    from skewless.spark.stream_start import check_sources
+
     looked_at = time.monotonic()
     try:
         while not signals and not query.awaitTermination(POLL_S):
@@ -156,6 +158,7 @@ def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
     except PySparkException:
         if job.error is not None:
             raise job.error from None
+        check_sources(job.start)
         raise
 
 

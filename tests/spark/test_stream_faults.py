@@ -1,0 +1,189 @@
+"""Faults of brokers and source topics during `skewless stream`: the results are exact, or the query ends by name.
+
+The faults occur at named points of the second of several micro-batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import TopicPartition
+
+from helpers.kafka import Pipeline, Sent, Source, create_topics, differences, read, truth, zipf_records
+from helpers.waiting import until
+from skewless.cli.main import main
+from skewless.lab.local.broker import Broker
+from skewless.spark import stream_job
+from skewless.spark.stream_job import StreamJob
+
+pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.usefixtures("spark")]
+
+PARTITIONS = 2
+LATENESS_S = 10
+RECORDS = 1_200
+PER_BATCH = 400
+MOMENTS = ("_find_partitions", "_split_task", "_merge", "_commit", "_lag")
+"""Methods of the driver, in the order of a micro-batch: before its first request, before records are read, while tasks
+merge and commit, before the offsets of the source, and after them."""
+DOWN_S = 2.0
+
+
+def stream(tested: Pipeline) -> Result:
+    checkpoint = str(tested.folder / "checkpoint")
+    return CliRunner().invoke(main, ["stream", "-f", str(tested.file), "--available-now", "--checkpoint", checkpoint])
+
+
+def inject(monkeypatch: pytest.MonkeyPatch, moment: str, fault: Callable[[], None], number: int = 2) -> None:
+    """Call a function once, before the call with this number of a method of the driver."""
+    method, calls = getattr(StreamJob, moment), iter(range(1, 1_000))
+
+    def injected(job: StreamJob, *arguments: Any) -> Any:
+        if next(calls) == number:
+            fault()
+        return method(job, *arguments)
+
+    monkeypatch.setattr(StreamJob, moment, injected)
+    monkeypatch.setattr(stream_job, "RECORDS_PER_BATCH", PER_BATCH)
+
+
+def check_exact(tested: Pipeline) -> None:
+    expected = truth(read(tested.bootstrap, tested.source.topic), lateness_ms=LATENESS_S * 1000)
+    assert differences(tested, expected, ticks=False) == []
+    audit = CliRunner().invoke(main, ["audit", "-f", str(tested.file), "--json"])
+    assert audit.exit_code == 0, audit.output
+
+
+class Outage(threading.Thread):
+    """Kills a broker, and starts it again after `DOWN_S`. The broker ends with the thread, which lives until `end`."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(name="outage")
+        self._broker = broker
+        self._back, self._end = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        time.sleep(DOWN_S)
+        self._broker.start()
+        self._back.set()
+        self._end.wait()
+
+    def begin(self) -> None:
+        """Kill the broker."""
+        self._broker.kill()
+        self.start()
+
+    def wait(self) -> None:
+        """Wait until the broker answers. Fails if it was not killed."""
+        assert self.ident is not None, "the fault did not occur"
+        until(self._back.is_set)
+
+    def end(self) -> None:
+        """Let the broker end."""
+        self._end.set()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    broker = Broker(tmp_path / "broker").start()
+    yield broker
+    broker.stop()
+
+
+def test_stream_broker_killed_at_each_point_counts_each_record_once(
+    own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(own_broker.bootstrap, PARTITIONS)
+    tested = Pipeline(own_broker.bootstrap, tmp_path, source, aggregator={"aggregates": ["count", "sum"]})
+    outages = []
+    for number, moment in enumerate(MOMENTS):
+        source.send(more(40 + number))
+        outages.append(Outage(own_broker))
+        with monkeypatch.context() as patched:
+            inject(patched, moment, outages[-1].begin)
+            result = stream(tested)
+        outages[-1].wait()
+        assert result.exit_code in {0, 3}, result.output
+        if result.exit_code:
+            assert result.output.splitlines()[-1].startswith("error: "), result.output
+    assert stream(tested).exit_code == 0
+    check_exact(tested)
+    for outage in outages:
+        outage.end()
+
+
+def trim(tested: Pipeline) -> None:
+    """Delete all records of the first source partition."""
+    end = TopicPartition(tested.source.topic, 0, -1)
+    tested.admin.delete_records([end])[end].result()
+
+
+def create_again(tested: Pipeline) -> None:
+    """Delete the source topic and create it again with as many records."""
+    topic = tested.source.topic
+    tested.admin.delete_topics([topic])[topic].result()
+    until(lambda: topic not in tested.admin.list_topics(timeout=10).topics)
+    create_topics(tested.bootstrap, {topic: PARTITIONS})
+    tested.source.send([*more(9), *more(10)])
+
+
+def more(seed: int) -> list[Sent]:
+    return list(zipf_records(RECORDS, PARTITIONS, seed=seed, keys=100))
+
+
+@pytest.mark.parametrize(
+    ("fault", "running", "stopped"),
+    [
+        (trim, "were deleted before group", "were deleted before group"),
+        # Kafka deletes the offsets of a topic with the topic.
+        (create_again, "was deleted and created again", "the offsets were deleted"),
+    ],
+    ids=["trimmed", "created again"],
+)
+def test_stream_source_without_its_unread_records_ends_by_name_and_writes_nothing(  # noqa: PLR0913, PLR0917 - a table
+    broker: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[Pipeline], None],
+    running: str,
+    stopped: str,
+) -> None:
+    tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS))
+    tested.source.send(more(1))
+    assert stream(tested).exit_code == 0
+    written = tested.written("aggregates")
+    tested.source.send(more(2))
+    with monkeypatch.context() as patched:
+        inject(patched, "_find_partitions", lambda: fault(tested), number=1)
+        results = [(running, stream(tested))]
+    results.append((stopped, stream(tested)))
+    for named, result in results:
+        assert (result.exit_code, named in result.output) == (3, True), result.output
+        assert tested.source.topic in result.output
+    assert tested.written("aggregates") == written
+
+
+def test_stream_partitions_added_while_it_runs_and_while_it_is_stopped_count_each_record_once(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS))
+    tested.source.send(more(1))
+
+    def add() -> None:
+        tested.source.add_partitions(PARTITIONS + 1)
+        tested.source.send([(PARTITIONS, value) for _, value in more(2)])
+
+    with monkeypatch.context() as patched:
+        inject(patched, "_find_partitions", add)
+        assert stream(tested).exit_code == 0
+    assert stream(tested).exit_code == 0
+    tested.source.add_partitions(PARTITIONS + 2)
+    tested.source.send([(PARTITIONS + 1, value) for _, value in more(3)])
+    tested.source.send(more(4))
+    assert stream(tested).exit_code == 0
+    check_exact(tested)
