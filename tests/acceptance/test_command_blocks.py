@@ -123,6 +123,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless reset -f pipeline.yaml --delete": HERE,
     },
     "docs/how-to/stream-on-spark.md": {
+        "skewless stream -f pipeline.yaml --hand-back": "tests/acceptance/test_stream_handover.py",
         "skewless stream -f pipeline.yaml --master spark": "tests/spark/test_cluster.py",
         "": "tests/acceptance/test_stream_page.py",
     },

@@ -15,14 +15,10 @@ RECORDS = 100_000
 
 
 def test_stream_page_commands_as_written_give_the_figures_of_a_count(tmp_path: Path) -> None:
-    _start, streamed, audited, handed, _ = follow(ROOT / "docs" / "how-to" / "stream-on-spark.md", tmp_path)
+    _start, streamed, audited, _stop, _ = follow(ROOT / "docs" / "how-to" / "stream-on-spark.md", tmp_path)
     lines = streamed.splitlines()
     assert f"{RECORDS:,} records read" in lines
     results = [line for line in lines if "count" in line][-3:]
     assert len(results) == 3
     assert f"{RECORDS:,} records, {RECORDS:,} tuples, 0 late" in audited
     assert "no differences" in audited
-    assert "continues with the stages" in handed
-    assert "continues with a query of Spark" in handed
-    assert f"{2 * RECORDS:,} records, {2 * RECORDS:,} tuples, 0 late" in handed
-    assert "no differences" in handed
