@@ -437,7 +437,10 @@ def test_evaluate_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_p
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     code, text = invoke(tmp_path, pipeline.settings)
     assert code == 1
-    assert text == f"error: topic {pipeline.name}.worker-input has no tuples: run the pipeline first, then evaluate\n"
+    assert text == (
+        f"error: topic {pipeline.name}.worker-input has no tuples: run the pipeline first, then evaluate; "
+        "`skewless stream` does not write this topic, `skewless top` shows its load\n"
+    )
 
 
 def test_evaluate_of_topics_with_invalid_records_ends_with_1(broker: str, spark: SparkSession, tmp_path: Path) -> None:

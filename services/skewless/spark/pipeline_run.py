@@ -46,7 +46,10 @@ def nothing_to_evaluate(settings: PipelineSettings, *, is_whole: bool) -> CheckF
     """Return the error for a pipeline without tuples, because it never ran or because they were deleted."""
     topic = settings.topic("worker-input")
     if is_whole:
-        return CheckFailedError(f"topic {topic} has no tuples: run the pipeline first, then evaluate")
+        return CheckFailedError(
+            f"topic {topic} has no tuples: run the pipeline first, then evaluate; `skewless stream` does not write "
+            "this topic, `skewless top` shows its load"
+        )
     return BrokerError(
         f"topic {topic} has no tuples any more, because retention has deleted them: evaluate a run within "
         "topics.internal_retention_s of its end"
