@@ -59,6 +59,6 @@ def test_function_of_the_user_that_does_not_exist_ends_the_job_before_it_reads(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     (tmp_path / "records.json").write_text("{}")
-    pipeline = sk.Pipeline("t", key="k", splitter={"python": "no_such_module_here:f"})
+    pipeline = sk.Pipeline("t", key="k", time="t", splitter={"python": "no_such_module_here:f"})
     with pytest.raises(ConfigurationError, match=r"^splitter.python: there is no module no_such_module_here"):
         pipeline.batch(spark, tmp_path / "records.json")
