@@ -242,6 +242,7 @@ DECISIONS = {
     "operations/topic_sizes.py": "sections of settings",
     "spark/key_statistics.py": "columns",
     "spark/pipeline_run.py": "columns",
+    "spark/stream_start.py": "sections of settings",
     "spark/topic_rows.py": "columns",
     "spark/report/planning_report.py": "a row of a table",
     "wire/partials.py": "columns",
