@@ -135,6 +135,19 @@ def test_scan_finds_what_the_library_decodes(records: list[dict[str, Any]], path
         assert list(map(type, column)) == list(map(type, plain))
 
 
+@given(st.sampled_from(["i32", "u32", "s32", "kind", "maybe", "flag", "i64", "u64", "s64"]), st.integers(0, 2**64 - 1))
+def test_scan_of_a_number_with_too_many_bits_finds_what_the_library_decodes(name: str, number: int) -> None:
+    tag = NEW.DESCRIPTOR.fields_by_name[name].number << 3
+    payload = b"".join(encoded(part) for part in (tag, number))
+    path = (name,)
+    assert scanned(WantedPaths.of([path]), [payload]).column(0, 0) == list(elements(NEW.FromString(payload), path))
+
+
+def encoded(number: int) -> bytes:
+    """Return an unsigned integer in the encoding with 7 bits per byte."""
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + encoded(number >> 7)
+
+
 @given(st.lists(fields(1), min_size=1, max_size=4), CHOSEN, st.data())
 def test_scan_of_broken_messages_is_the_same_alone_and_agrees_with_the_library(
     records: list[dict[str, Any]], paths: list[tuple[str, ...]], data: st.DataObject

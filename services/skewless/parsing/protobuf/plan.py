@@ -33,17 +33,17 @@ SCALARS: Final[Mapping[int, tuple[int, int]]] = {
     2: (scan.FIXED32, FLOAT),
     3: (scan.VARINT, LONG),  # int64
     4: (scan.VARINT, UNSIGNED),  # uint64
-    5: (scan.VARINT, LONG),  # int32
+    5: (scan.INT32, LONG),
     6: (scan.FIXED64, UNSIGNED),
     7: (scan.FIXED32, LONG),
     8: (scan.VARINT, BOOLEAN),
     9: (scan.BYTES, STRING),
     12: (scan.BYTES, BYTES),
-    13: (scan.VARINT, LONG),  # uint32
-    ENUM_TYPE: (scan.VARINT, ENUM),
+    13: (scan.UINT32, LONG),
+    ENUM_TYPE: (scan.INT32, ENUM),
     15: (scan.SIGNED32, LONG),  # sfixed32
     16: (scan.FIXED64, LONG),  # sfixed64
-    17: (scan.ZIGZAG, LONG),  # sint32
+    17: (scan.ZIGZAG32, LONG),
     18: (scan.ZIGZAG, LONG),  # sint64
 }
 """Kind of the scan and kind of the element, by the type of a field in its descriptor."""

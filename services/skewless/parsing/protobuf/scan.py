@@ -20,6 +20,9 @@ MESSAGE: Final = 6
 MAP: Final = 7
 SECONDS: Final = 8
 NANOS: Final = 9
+INT32: Final = 10
+UINT32: Final = 11
+ZIGZAG32: Final = 12
 """Kinds of fields. SECONDS and NANOS are those of a timestamp, which is one element."""
 
 TRUNCATED: Final = 1
@@ -27,6 +30,8 @@ WIRE_TYPE: Final = 2
 DEEP: Final = 5
 
 GROUP: Final = -1
+LOW_32_BITS: Final = 0xFFFFFFFF
+SIGN_32: Final = 1 << 31
 
 
 @jit
@@ -214,10 +219,15 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                         parents[level, element] = current[level_parents[level]]
                         current[level] = element
                         counts[level] += 1
-                    if kind == ZIGZAG:
+                    # A field of 32 bits takes the low bits of a longer number, as the libraries of Protobuf do.
+                    if kind in (SIGNED32, INT32, NANOS):
+                        value = ((value & LOW_32_BITS) ^ SIGN_32) - SIGN_32
+                    elif kind == UINT32:
+                        value &= LOW_32_BITS
+                    elif kind == ZIGZAG32:
+                        value = zigzag(value & LOW_32_BITS)
+                    elif kind == ZIGZAG:
                         value = zigzag(value)
-                    elif kind == SIGNED32 and value >= 1 << 31:
-                        value -= 1 << 32
                     if slot >= 0:
                         element = current[slot_levels[slot]]
                         if kind == NANOS:
