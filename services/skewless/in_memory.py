@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from skewless import service, topology
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.config.topic_plan import desired_topics
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import InputStep
 from skewless.errors import ConfigurationError
+from skewless.stages.built_stage import build
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -66,7 +67,7 @@ class InMemoryPipeline:
         start = StageStart(row, self._settings, self._partitions, drain=True)
         counts = {topic: self._partitions[topic] for topic, _ in start.input_topics()}
         processes = 1 if row.singleton else max(1, self._settings.replicas.of(row.name))
-        steps = [service.build(start).step for _ in range(min(processes, max(counts.values())))]
+        steps = [build(start).step for _ in range(min(processes, max(counts.values())))]
         for step in steps:
             step.observe_topics(counts)
         step_by_partition = {

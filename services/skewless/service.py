@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pkgutil
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,7 +33,7 @@ from skewless.monitoring.logs import log_lines_of
 from skewless.monitoring.stage_monitor import StageMonitor, served
 from skewless.monitoring.tracing import traced
 from skewless.stages.agent import declare_agent
-from skewless.stages.built_stage import BuiltStage
+from skewless.stages.built_stage import BuiltStage, build
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +41,6 @@ FINISHED_POLL_S = 0.05
 FILE_POLL_S = 1.0
 STOP_S = 25.0
 """Timeout of a clean stop. The broker aborts a transaction whose commit takes longer."""
-
-
-def build(start: StageStart) -> BuiltStage:
-    """Build the stage."""
-    built: BuiltStage = pkgutil.resolve_name(start.stage.builder)(start)
-    return built
 
 
 @dataclass(frozen=True)

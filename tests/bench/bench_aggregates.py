@@ -33,7 +33,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import InputStep, Sample
 from skewless.lab.datasets.base import START_MS
 from skewless.lab.datasets.zipf import cumulative
-from skewless.service import build
+from skewless.stages.built_stage import build
 from skewless.wire.record import OutputRecord
 
 Z, KEYS, USERS = 1.1, 10_000, 100_000

@@ -31,7 +31,7 @@ from skewless.engine.step import Sample
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
-from skewless.service import build
+from skewless.stages.built_stage import build
 from skewless.stages.splitter.checkpoint import decode_checkpoint
 from skewless.wire.topic_partition import TopicPartition
 

@@ -36,8 +36,8 @@ from skewless.engine.executor import RestoredPartition
 from skewless.engine.statistics import EngineStatistics
 from skewless.lab.datasets.base import START_MS
 from skewless.monitoring.stage_monitor import StageMonitor, served
-from skewless.service import build, build_runtime
-from skewless.stages.built_stage import BuiltStage
+from skewless.service import build_runtime
+from skewless.stages.built_stage import BuiltStage, build
 from skewless.stages.router.metrics import RouterMetrics
 from skewless.wire.record import OutputRecord, OwnHeaders
 from skewless.wire.tuples import TUPLES

@@ -20,7 +20,7 @@ from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
-from skewless.service import build
+from skewless.stages.built_stage import build
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint, encode_checkpoint
 from skewless.wire.topic_partition import TopicPartition as SourcePartition
 

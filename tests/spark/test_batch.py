@@ -23,8 +23,8 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.service import build
 from skewless.spark import audit_job, batch_pipeline, kafka_options, kafka_source
+from skewless.stages.built_stage import build
 from skewless.wire.record import OutputRecord
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from skewless.config import loader
 from skewless.config.watcher import ConfigWatcher
 from skewless.engine.step import Step
 from skewless.errors import ConfigurationError
+from skewless.stages.built_stage import build
 from skewless.stages.router.step import RouterStep
 
 DEADLINE_S = 30.0
@@ -68,7 +69,7 @@ def test_config_following_workers_beyond_the_running_sketch_are_refused_until_a_
     file.write_text(text % (8, 50))
     settings = loader.load(file, {})
     live = ConfigWatcher(file, {}, settings)
-    step = cast("RouterStep", service.build(in_memory("router", settings, 1)).step)
+    step = cast("RouterStep", build(in_memory("router", settings, 1)).step)
     # The new file is valid, but this process still has the small sketch.
     for workers, size, expected in ((12, 5_000, None), (9, 50, 9)):
         file.write_text(text % (workers, size))

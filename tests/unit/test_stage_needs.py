@@ -23,6 +23,7 @@ from skewless.errors import ConfigurationError
 from skewless.in_memory import InMemoryPipeline
 from skewless.lab.local.supervisor import Supervisor
 from skewless.monitoring import metrics
+from skewless.stages.built_stage import build
 from skewless.topology import Condition
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
@@ -185,7 +186,7 @@ def test_run_stages_without_its_condition_is_refused(
 def test_build_runtime_of_a_stage_reading_public_topics_has_their_origin(extended: type[PipelineSettings]) -> None:
     settings = settings_with(extended, {})
     start = in_memory("archiver", settings, 1)
-    built = service.build(start)
+    built = build(start)
     runtime = service.build_runtime(start, built, 0)
     assert [(source.topic, source.kind) for source in runtime.inputs] == [
         ("p.aggregates", "public"),

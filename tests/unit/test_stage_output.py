@@ -16,8 +16,8 @@ from skewless.config import acls, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.errors import BrokerError
-from skewless.service import build, build_runtime
-from skewless.stages.built_stage import BuiltStage
+from skewless.service import build_runtime
+from skewless.stages.built_stage import BuiltStage, build
 from skewless.wire.topic_partition import TopicPartition
 
 SINK = topology.Stage(

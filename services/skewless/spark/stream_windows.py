@@ -15,9 +15,9 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import Sample
-from skewless.service import build
 from skewless.stages.aggregator.builder import restore
 from skewless.stages.aggregator.step import AggregatorStep
+from skewless.stages.built_stage import build
 from skewless.stages.observer.step import ObserverStep
 from skewless.stages.windowed_step import WindowedStep
 from skewless.wire.changelog import window_of

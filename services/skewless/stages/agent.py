@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from faust import StreamT
 
 from skewless.engine.app import App
 from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
-
-Process = Callable[[MessageBatch], Awaitable[None]]
-"""Processes a batch. The next batch is taken from the stream when it has returned."""
-
-
-def process_at_once(executor: StepExecutor) -> Process:
-    """Return the way in which most stages process a batch."""
-    return executor.process
+from skewless.stages.built_stage import Process, process_at_once
 
 
 def declare_agent(app: App, processor: Callable[[StepExecutor], Process] = process_at_once) -> None:

@@ -1,20 +1,33 @@
-"""Result of the stages' builders: `BuiltStage`."""
+"""Builds stages: `build`, and the result of the stages' builders, `BuiltStage`.
+
+Does not import Faust, because the tasks of Spark and runs in memory need the step of a stage only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pkgutil
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from skewless.config.stage_start import StageStart
 from skewless.engine.executor import Restore, State, StepExecutor
+from skewless.engine.message_batch import MessageBatch
 from skewless.engine.output import Output
 from skewless.engine.step import InputStep
 from skewless.kafka.consumer.topic_reader import ReadProgress
-from skewless.stages.agent import Process, process_at_once
 
 CONCURRENT_RESTORES = 8
 """Number of partitions that are restored at the same time."""
+
+Process = Callable[[MessageBatch], Awaitable[None]]
+"""Processes a batch. The next batch is taken from the stream when it has returned."""
+
+
+def process_at_once(executor: StepExecutor) -> Process:
+    """Return the way in which most stages process a batch."""
+    return executor.process
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,12 @@ class BuiltStage:
     """Follows the reads of changelogs by `restore`, for the metrics."""
     pause_after_s: float = 1.0
     """Time for which a full partition may block the polls of all partitions before it is paused."""
+
+
+def build(start: StageStart) -> BuiltStage:
+    """Build the stage."""
+    built: BuiltStage = pkgutil.resolve_name(start.stage.builder)(start)
+    return built
 
 
 def restore_each(restore: Callable[[Any, str | None], State]) -> Restore:

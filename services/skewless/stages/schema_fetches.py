@@ -15,8 +15,7 @@ from skewless.errors import UnavailableError
 from skewless.parsing.record_parser import NeededSchemas, RecordParser
 from skewless.schema_registry.client import pauses
 from skewless.schema_registry.schema import SchemaId
-from skewless.stages.agent import Process, process_at_once
-from skewless.stages.built_stage import Dependency
+from skewless.stages.built_stage import Dependency, Process, process_at_once
 from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.engine.app import App
-from skewless.service import build, build_runtime
+from skewless.service import build_runtime
 from skewless.stages.agent import declare_agent
+from skewless.stages.built_stage import build
 
 async def main():
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}})

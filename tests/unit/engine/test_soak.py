@@ -30,8 +30,9 @@ from skewless.engine.app import App
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import Input
-from skewless.service import build, build_runtime
+from skewless.service import build_runtime
 from skewless.stages.agent import declare_agent
+from skewless.stages.built_stage import build
 from skewless.wire.columns import write_table
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord

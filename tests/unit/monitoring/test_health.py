@@ -29,7 +29,8 @@ from skewless.monitoring.health import Health
 from skewless.monitoring.server import application, serve_http
 from skewless.monitoring.stage_monitor import StageMonitor, served
 from skewless.operations.readiness import readiness
-from skewless.service import build, build_runtime
+from skewless.service import build_runtime
+from skewless.stages.built_stage import build
 
 Answer = tuple[int, dict[str, str], bytes]
 

@@ -31,7 +31,8 @@ from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
 from skewless.monitoring.metrics import CONSTANT_LABELS, METRICS, Metric
 from skewless.monitoring.metrics_reader import MetricsReader
-from skewless.service import build, build_runtime
+from skewless.service import build_runtime
+from skewless.stages.built_stage import build
 from skewless.stages.router.metrics import RouterMetrics, decisions
 from skewless.wire.record import OutputRecord
 from skewless.wire.tuples import TUPLES

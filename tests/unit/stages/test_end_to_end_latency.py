@@ -15,7 +15,7 @@ from helpers.stage_start import in_memory
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import HistogramSample, InputStep
-from skewless.service import build
+from skewless.stages.built_stage import build
 from skewless.wire.headers import READ_TIME_HEADER, newest_read_time
 from skewless.wire.record import OutputRecord
 

@@ -18,9 +18,9 @@ from skewless.algorithms.windowing import window_store
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import Sample
 from skewless.errors import LimitError
-from skewless.service import build
 from skewless.stages import windowed_step
 from skewless.stages.aggregator.step import AggregatorStep
+from skewless.stages.built_stage import build
 from skewless.stages.windowed_step import WindowedStep
 from skewless.wire.columns import write_table
 from skewless.wire.partials import PARTIALS

@@ -13,9 +13,8 @@ from skewless.config.stage_start import StageStart
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
-from skewless.stages.agent import Process
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
-from skewless.stages.built_stage import BuiltStage, restore_each
+from skewless.stages.built_stage import BuiltStage, Process, restore_each
 from skewless.stages.windowed_step import StateLimit
 from skewless.wire.changelog import decode_checkpoint, window_of
 

@@ -8,8 +8,7 @@ from skewless.algorithms.aggregates import wire_columns_of
 from skewless.config.stage_start import StageStart
 from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
-from skewless.stages.agent import Process
-from skewless.stages.built_stage import BuiltStage
+from skewless.stages.built_stage import BuiltStage, Process
 from skewless.stages.worker.settings import CostSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost
 from skewless.stages.worker.step import WorkerStep
