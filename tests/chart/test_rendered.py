@@ -333,6 +333,25 @@ def test_spark_job_name_changes_with_each_change_of_its_specification(render: Re
     assert name() != name("spark.memory=2g")
 
 
+OF_DRIVERS = {"reports", "spark"}
+"""Volumes that executors do not need."""
+
+
+@pytest.mark.parametrize("name", ["oauthbearer-keda", "registry", "strimzi-tls"])
+def test_executor_pods_have_the_files_and_the_variables_of_the_user_as_their_driver(render: Render, name: str) -> None:
+    master = "spark.master=k8s://https://kubernetes.default.svc"
+    variable = ("spark.extraEnv[0].name=AWS_REGION", "spark.extraEnv[0].value=eu-west-1")
+    objects = render(CHART / "ci" / f"{name}.yaml", "spark.jobs.audit.enabled=true", master, *variable)
+    (driver,) = (spec for job, spec in pods(objects) if "-audit-" in job)
+    (template,) = (found["data"]["executor.yaml"] for found in objects if "executor.yaml" in found.get("data", {}))
+    executor = yaml.safe_load(template)["spec"]
+    files = [volume for volume in driver["volumes"] if volume["name"] not in OF_DRIVERS]
+    mounts = [mount for mount in driver["containers"][0]["volumeMounts"] if mount["name"] not in OF_DRIVERS]
+    assert {volume["name"] for volume in files} == {"pipeline", "tls", "tmp"}
+    assert (executor["volumes"], executor["containers"][0]["volumeMounts"]) == (files, mounts)
+    assert executor["containers"][0]["env"] == [{"name": "AWS_REGION", "value": "eu-west-1"}]
+
+
 @pytest.fixture
 def extended_chart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Generate the chart with the stages of tests."""
