@@ -24,8 +24,10 @@ from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import pair_reader
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.supervisor import Supervisor
+from skewless.wire.aggregates import unchanged
 
 PARTITIONS = 2
 APART_S, DISORDER_MS = 2.0, 300
@@ -137,8 +139,9 @@ class JoinTopics:
             yield record["side"], record["partition"], record["offset"]
 
     def outputs(self, settings: PipelineSettings, topic: str) -> Iterator[dict[str, Any]]:
+        to_json = pair_reader(settings) if topic == "joined" else unchanged
         for record in read(self.broker, settings.topic(topic)):
-            yield {**msgspec.json.decode(record.value or b""), "partition": record.partition}
+            yield {**msgspec.json.decode(to_json(record.value or b"")), "partition": record.partition}
 
 
 class Joined(JoinTopics):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from click.testing import CliRunner
 
+from helpers.joined import Joined, traffic
 from helpers.kafka import START_MS, Pipeline, Sent, Source, differences, read, truth
 from helpers.schema_registry import RegistryServer
 from skewless.cli.main import main
@@ -62,3 +64,26 @@ def test_results_in_each_format_with_kills_are_exact_for_every_reader(
     for file in (pipeline.file, without_table):
         lines = output("results", "-f", str(file), "--window", "all", "--json").splitlines()
         assert {(line["window_start"], line["key"]): line for line in map(json.loads, lines)} == expected
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+@pytest.mark.usefixtures("spark")
+def test_pairs_in_each_format_with_kills_are_exact_and_audited_without_a_difference(
+    schema_format: SchemaFormat, broker: str, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path)
+    tested.document["registry"] = {"url": registry_server.url}
+    tested.document["join"]["format"] = schema_format
+    tested.load()
+    tested.send_while_killing(traffic(2_000, 5), random.Random(5), times=3, processes=1)  # noqa: S311 - no secret
+    tested.drain()
+    assert tested.wrong() == {}
+    file = str(tested.file)
+    report = json.loads(output("audit", "-f", file, "--json"))
+    assert (report["differences"], report["compared_by_topic"]["joined"] > 1_000) == (0, True)
+    # The job writes the JSON of the pairs.
+    assert json.loads(output("batch", "-f", file, "--out", str(tmp_path / "out"), "--json"))["results"]
+    tested.write_result("joined", ("joined", 0, "0", "no pair", START_MS))
+    wrong = CliRunner().invoke(main, ["audit", "-f", file, "--json"])
+    assert wrong.exit_code == 1, wrong.output
+    assert json.loads(wrong.stdout)["differences_by_kind"] == {"unexpected": 1}

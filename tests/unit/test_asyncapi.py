@@ -220,11 +220,14 @@ def test_asyncapi_results_in_a_format_of_a_registry_have_its_schema(
     schema_format: str, name: str, official: dict[str, Any]
 ) -> None:
     settings = {"name": "p", "source": {"topic": "t"}, "registry": {"url": "http://localhost:1"}}
-    made = document(PipelineSettings.model_validate({**settings, "aggregator": {"format": schema_format}}))
+    sides = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+    parts = {"aggregator": {"format": schema_format}, "join": {**sides, "apart_s": 1, "format": schema_format}}
+    made = document(PipelineSettings.model_validate({**settings, **parts}))
     assert problems(made, official) == []
-    result = made["components"]["messages"]["aggregate"]
-    assert (result["payload"]["schemaFormat"], result["contentType"]) == (name, BYTES)
-    assert "window_start" in json.dumps(result["payload"]["schema"])
+    for message, field in (("aggregate", "window_start"), ("joined", "left_time")):
+        result = made["components"]["messages"][message]
+        assert (result["payload"]["schemaFormat"], result["contentType"]) == (name, BYTES)
+        assert field in json.dumps(result["payload"]["schema"])
 
 
 def test_asyncapi_aggregate_schema_has_the_computed_fields_only() -> None:

@@ -14,15 +14,15 @@ import yaml
 
 from skewless import __version__, topology
 from skewless.algorithms.aggregates import AGGREGATES
-from skewless.asyncapi.messages import GUARANTEE_TEXTS, Message, messages_of, result_of_format
+from skewless.asyncapi.messages import GUARANTEE_TEXTS, Message, messages_of, with_schema
 from skewless.asyncapi.schemas import Schema, ref, schemas
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.result_codec import schema_of_results
+from skewless.config.result_codec import ResultOutput, aggregates_output, joined_output
 from skewless.config.topic_plan import topic_spec
 from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.schema_registry.result_schemas import SchemaFormat
-from skewless.wire.aggregates import AGGREGATE, aggregate_type
+from skewless.wire.aggregates import aggregate_type
 from skewless.wire.headers import JSON
 from skewless.wire.tuples import TUPLE, TUPLE_V2, TupleFormat
 
@@ -150,17 +150,20 @@ def _messages_of(topic: str, settings: PipelineSettings) -> Sequence[Message]:
     """Return the messages of a topic. The tuples and results of a given pipeline have one version and format."""
     other = TUPLE if TupleFormat(settings.values).record_name == TUPLE_V2 else TUPLE_V2
     rows = [row for row in messages_of(topic) if settings is ANY or row.schema_header != other]
-    schema_format = settings.aggregator.format
-    if schema_format == "json":
-        return rows
-    schema = {"schemaFormat": SCHEMA_FORMATS[schema_format], "schema": _registered(settings, schema_format)}
-    return [result_of_format(row, schema) if row.schema_header == AGGREGATE else row for row in rows]
+    outputs = [aggregates_output(settings), *([joined_output(settings)] if settings.join else [])]
+    registered = {output.header: schema for output in outputs if (schema := _registered(output))}
+    return [with_schema(row, registered[row.schema_header]) if row.schema_header in registered else row for row in rows]
 
 
-def _registered(settings: PipelineSettings, schema_format: SchemaFormat) -> Any:
-    """Return the schema of results in the registry: JSON, or the text of Protobuf."""
-    text = schema_of_results(settings).text(schema_format)
-    return text if schema_format == "protobuf" else msgspec.json.decode(text)
+def _registered(output: ResultOutput) -> Schema | None:
+    """Return the schema of results in the registry: JSON, or the text of Protobuf. None: the format is json."""
+    if output.format == "json":
+        return None
+    text = output.schema.text(output.format)
+    return {
+        "schemaFormat": SCHEMA_FORMATS[output.format],
+        "schema": text if output.format == "protobuf" else msgspec.json.decode(text),
+    }
 
 
 def _channel(topic: str, settings: PipelineSettings, source_partitions: int | None) -> dict[str, Any]:

@@ -194,9 +194,11 @@ RESULT = Message(
 )
 
 
-def result_of_format(result: Message, schema: Schema) -> Message:
+def with_schema(result: Message, schema: Schema) -> Message:
     """Return the message of results in a format of a registry: a prefix with the schema's id, and the content."""
-    return replace(result, payload=schema, content_type=BYTES, headers=_public_headers(AGGREGATE, (BYTES,)))
+    return replace(
+        result, payload=schema, content_type=BYTES, headers=_public_headers(str(result.schema_header), (BYTES,))
+    )
 
 
 TICK = Message(

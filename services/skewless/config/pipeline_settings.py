@@ -431,8 +431,6 @@ class PipelineSettings(SettingsModel):
                 *self._table_problems(results),
             ]
         problems += [*self._topic_problems(), *self._schema_problems()]
-        if self.aggregator.format != "json" and self.registry is None:
-            problems.append(f"registry.url: missing; aggregator.format: {self.aggregator.format} needs a registry")
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -544,6 +542,13 @@ class PipelineSettings(SettingsModel):
         yield from (f"splitter.{problem}" for problem in self.splitter.bind(self.registry))
         for name, side in self.sides.items():
             yield from (f"join.{name}.{problem}" for problem in side.parsing.bind(self.registry))
+        formats = {
+            "aggregator.format": self.aggregator.format,
+            "join.format": self.join.format if self.join else "json",
+        }
+        for path, result_format in formats.items():
+            if result_format != "json" and self.registry is None:
+                yield f"registry.url: missing; {path}: {result_format} needs a registry"
 
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""
@@ -551,6 +556,11 @@ class PipelineSettings(SettingsModel):
         if self.source_pattern:
             yield from self._pattern_problems(self.source_pattern, own)
         if self.reads_pairs:
+            if self.joined.format != "json":
+                yield (
+                    f"join.format: set json, because source.topic is {self.topic('joined')}, and with a schema the two "
+                    "records of a pair are texts, whose fields are not read"
+                )
             yield from self._lateness_of_pairs(self.joined)
         if topology.REPARTITIONED.holds(self):
             yield from self._retention_of_records(self.joined)

@@ -1,7 +1,11 @@
-"""Chooses the functions that write and read the results of a pipeline, and registers their schema."""
+"""Chooses the functions that write and read the results of a pipeline, and registers their schemas.
+
+Results are the records of `aggregates` and, of a join, the pairs in `joined`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -10,9 +14,11 @@ from skewless.errors import BadRecordError, ConfigurationError, UnknownSchemaErr
 from skewless.schema_registry.client import RegistryClient
 from skewless.schema_registry.result_codecs import decoder, encoder
 from skewless.schema_registry.result_registration import register
-from skewless.schema_registry.result_schemas import ResultSchema, result_schema
-from skewless.wire.aggregates import AGGREGATE, AGGREGATE_HEADERS, Encode, ToJson, encode_json, unchanged
+from skewless.schema_registry.result_schemas import ResultSchema, pair_schema, result_schema
+from skewless.schema_registry.settings import ResultFormat, Subject
+from skewless.wire.aggregates import AGGREGATE, Encode, ToJson, encode_json, unchanged
 from skewless.wire.headers import BYTES, public_headers
+from skewless.wire.joined import JOINED
 from skewless.wire.record import OwnHeaders
 
 
@@ -29,18 +35,72 @@ def result_writer(settings: PipelineSettings) -> ResultWriter:
     Raises ConfigurationError if the schema is not compatible with the registered one, UnreachableError if the registry
     does not answer, and RegistryError if it refuses the login or the schema.
     """
-    schema_format = settings.aggregator.format
-    if schema_format == "json":
-        return ResultWriter(encode_json, AGGREGATE_HEADERS)
-    schema = schema_of_results(settings)
-    schema_id = register(_client(settings), subject_of(settings, schema), schema_format, schema)
-    return ResultWriter(encoder(schema_format, schema, schema_id), public_headers(AGGREGATE, BYTES))
+    return _writer(settings, aggregates_output(settings))
+
+
+def pair_writer(settings: PipelineSettings) -> ResultWriter:
+    """Return how pairs are written. Registers their schema as `result_writer` does, with the same errors."""
+    return _writer(settings, joined_output(settings))
 
 
 def result_reader(settings: PipelineSettings) -> ToJson:
     """Return a function from values of the topic `aggregates` to JSON. It may wait for the registry."""
-    schema_format = settings.aggregator.format
-    if schema_format == "json":
+    return _reader(settings, aggregates_output(settings))
+
+
+def pair_reader(settings: PipelineSettings) -> ToJson:
+    """Return a function from values of the topic `joined` to JSON. It may wait for the registry."""
+    return _reader(settings, joined_output(settings))
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOutput:
+    """A topic of results, and how its records are written."""
+
+    topic: str
+    header: str
+    """Name of the schema in the headers of its records."""
+    setting: str
+    """Setting on which the schema depends."""
+    format: ResultFormat
+    subject_strategy: Subject
+    schema: ResultSchema
+
+    @property
+    def subject(self) -> str:
+        """Subject of the schema by the strategy of the settings."""
+        match self.subject_strategy:
+            case "topic":
+                return f"{self.topic}-value"
+            case "record":
+                return self.schema.full_name
+            case "topic_record":
+                return f"{self.topic}-{self.schema.full_name}"
+
+
+def aggregates_output(settings: PipelineSettings) -> ResultOutput:
+    """Return how the results of a pipeline are written."""
+    aggregator, parts = settings.aggregator, settings.splitter.key.parts
+    schema = result_schema(settings.full_name, settings.results, aggregator.numbers, parts)
+    topic = settings.topic("aggregates")
+    return ResultOutput(topic, AGGREGATE, "aggregator.aggregates", aggregator.format, aggregator.subject, schema)
+
+
+def joined_output(settings: PipelineSettings) -> ResultOutput:
+    """Return how the pairs of a pipeline are written. Raises ConfigurationError if it joins nothing."""
+    join, schema = settings.joined, pair_schema(settings.full_name)
+    return ResultOutput(settings.topic("joined"), JOINED, "join.format", join.format, join.subject, schema)
+
+
+def _writer(settings: PipelineSettings, output: ResultOutput) -> ResultWriter:
+    if output.format == "json":
+        return ResultWriter(encode_json, public_headers(output.header))
+    schema_id = register(_client(settings), output.subject, output.format, output.schema, output.setting)
+    return ResultWriter(encoder(output.format, output.schema, schema_id), public_headers(output.header, BYTES))
+
+
+def _reader(settings: PipelineSettings, output: ResultOutput) -> ToJson:
+    if output.format == "json":
         return unchanged
     client = _client(settings)
 
@@ -50,25 +110,7 @@ def result_reader(settings: PipelineSettings) -> ToJson:
         except UnknownSchemaError:
             raise BadRecordError(f"the registry has no schema {schema_id}") from None
 
-    return decoder(schema_format, schema_of_results(settings), text_of)
-
-
-def schema_of_results(settings: PipelineSettings) -> ResultSchema:
-    """Return the schema of the results of a pipeline."""
-    numbers, parts = settings.aggregator.numbers, settings.splitter.key.parts
-    return result_schema(settings.full_name, settings.results, numbers, parts)
-
-
-def subject_of(settings: PipelineSettings, schema: ResultSchema) -> str:
-    """Return the subject of the schema by the strategy of the settings."""
-    topic = settings.topic("aggregates")
-    match settings.aggregator.subject:
-        case "topic":
-            return f"{topic}-value"
-        case "record":
-            return schema.full_name
-        case "topic_record":
-            return f"{topic}-{schema.full_name}"
+    return decoder(output.format, output.schema, text_of)
 
 
 def _client(settings: PipelineSettings) -> RegistryClient:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from skewless.errors import BadRecordError, ConfigurationError, how_to_add
-from skewless.schema_registry.result_schemas import RECORD, Column, ResultSchema, SchemaFormat, protobuf_type
+from skewless.schema_registry.result_schemas import Column, ResultSchema, SchemaFormat, protobuf_type
 from skewless.wire.aggregates import Encode, ToJson, encode_json
 
 _PREFIX = struct.Struct(">BI")
@@ -30,7 +30,7 @@ def encoder(schema_format: SchemaFormat, schema: ResultSchema, schema_id: int) -
     prefix = _PREFIX.pack(0, schema_id)
     match schema_format:
         case "json_schema":
-            return lambda record: prefix + encode_json(record)
+            return _json_encoder(schema, prefix)
         case "avro":
             return _avro_encoder(schema, prefix)
         case "protobuf":
@@ -41,17 +41,13 @@ def decoder(schema_format: SchemaFormat, schema: ResultSchema, text_of: Callable
     """Return a function from values to JSON. `text_of` returns a schema by its id."""
     match schema_format:
         case "json_schema":
-            decode: ToJson = _content
+            decode = _json_decoder(schema)
         case "avro":
-            decode = _avro_decoder(text_of)
+            decode = _avro_decoder(schema, text_of)
         case "protobuf":
             decode = _protobuf_decoder(schema)
     # A pipeline may have written JSON before its format was set.
     return lambda value: value if value.startswith(b"{") else decode(value)
-
-
-def _content(value: bytes) -> bytes:
-    return _split(value)[1]
 
 
 def _split(value: bytes) -> tuple[int, bytes]:
@@ -60,16 +56,57 @@ def _split(value: bytes) -> tuple[int, bytes]:
     return _PREFIX.unpack_from(value)[1], value[_PREFIX.size :]
 
 
+def _fields_of(record: msgspec.Struct, documents: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of a record. Documents are texts."""
+    fields = msgspec.structs.asdict(record)
+    for name in documents:
+        fields[name] = bytes(fields[name]).decode()
+    return fields
+
+
+def _json_of(fields: dict[str, Any], documents: Iterable[str]) -> bytes:
+    """Return the JSON of the record that has these fields. Texts of documents become documents."""
+    for name in documents:
+        fields[name] = msgspec.Raw(fields[name].encode())
+    return encode_json(fields)  # type: ignore[arg-type]  # a mapping is encoded as a record is
+
+
+# JSON Schema
+
+
+def _json_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
+    documents = schema.documents
+    if not documents:
+        return lambda record: prefix + encode_json(record)
+    return lambda record: prefix + encode_json(_fields_of(record, documents))  # type: ignore[arg-type]  # as above
+
+
+def _json_decoder(schema: ResultSchema) -> ToJson:
+    documents = schema.documents
+    if not documents:
+        return lambda value: _split(value)[1]
+
+    def decode(value: bytes) -> bytes:
+        schema_id, content = _split(value)
+        try:
+            return _json_of(msgspec.json.decode(content), documents)
+        except (msgspec.DecodeError, LookupError, TypeError, AttributeError):
+            raise BadRecordError(f"not JSON of schema {schema_id}") from None
+
+    return decode
+
+
 # Avro
 
 
 def _avro_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
     fastavro = _fastavro()
     parsed = fastavro.parse_schema(schema.avro())
+    documents = schema.documents
     decimals = [column for column in schema.columns if column.is_decimal]
 
     def encode(record: msgspec.Struct) -> bytes:
-        fields = msgspec.structs.asdict(record)
+        fields = _fields_of(record, documents)
         for column in decimals:
             fields[column.name] = _in_list(column, fields[column.name], _decimal)
         buffer = io.BytesIO()
@@ -80,8 +117,9 @@ def _avro_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
     return encode
 
 
-def _avro_decoder(text_of: Callable[[int], str]) -> ToJson:
+def _avro_decoder(schema: ResultSchema, text_of: Callable[[int], str]) -> ToJson:
     fastavro = _fastavro()
+    documents = schema.documents
     schemas: dict[int, Any] = {}
 
     def decode(value: bytes) -> bytes:
@@ -90,16 +128,16 @@ def _avro_decoder(text_of: Callable[[int], str]) -> ToJson:
             if schema_id not in schemas:
                 schemas[schema_id] = fastavro.parse_schema(msgspec.json.decode(text_of(schema_id)))
             fields = fastavro.schemaless_reader(io.BytesIO(content), schemas[schema_id], None)
+            return _json_of({name: _as_number(found) for name, found in fields.items()}, documents)
         except (ValueError, TypeError, LookupError, EOFError, ArithmeticError, StopIteration, struct.error) as error:
             raise BadRecordError(f"not Avro of schema {schema_id}: {type(error).__name__}") from None
-        return encode_json(
-            {
-                name: (found - _EPOCH) // _MILLISECOND if isinstance(found, datetime) else found
-                for name, found in fields.items()
-            }  # type: ignore[arg-type]  # a mapping is encoded as a record is
-        )
 
     return decode
+
+
+def _as_number(found: Any) -> Any:
+    """Return a time in milliseconds since the epoch, and anything else unchanged."""
+    return (found - _EPOCH) // _MILLISECOND if isinstance(found, datetime) else found
 
 
 def _fastavro() -> Any:
@@ -115,10 +153,11 @@ def _fastavro() -> Any:
 
 def _protobuf_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
     message = _message_type(schema)
+    documents = schema.documents
     decimals = [column for column in schema.columns if column.is_decimal]
 
     def encode(record: msgspec.Struct) -> bytes:
-        fields = msgspec.structs.asdict(record)
+        fields = _fields_of(record, documents)
         for column in decimals:
             fields[column.name] = _in_list(column, fields[column.name], lambda number: f"{_decimal(number):f}")
         content: bytes = message(
@@ -133,6 +172,7 @@ def _protobuf_decoder(schema: ResultSchema) -> ToJson:
     from google.protobuf.message import DecodeError
 
     message = _message_type(schema)
+    documents = schema.documents
 
     def decode(value: bytes) -> bytes:
         schema_id, content = _split(value)
@@ -142,8 +182,7 @@ def _protobuf_decoder(schema: ResultSchema) -> ToJson:
             found = message.FromString(content[1:])
         except DecodeError:
             raise BadRecordError(f"not Protobuf of schema {schema_id}") from None
-        fields = {column.name: _field(column, found) for column in schema.columns}
-        return encode_json(fields)  # type: ignore[arg-type]  # as above
+        return _json_of({column.name: _field(column, found) for column in schema.columns}, documents)
 
     return decode
 
@@ -175,7 +214,7 @@ def _message_type(schema: ResultSchema) -> Any:
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{schema.full_name}.proto", package=schema.namespace, syntax="proto3"
     )
-    described = file.message_type.add(name=RECORD)
+    described = file.message_type.add(name=schema.record)
     for position, column in schema.numbered():
         field = described.field.add(name=column.name, number=position)
         field.type = types.get(protobuf_type(column), number.TYPE_INT64)

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 _PROTOBUF_FIELD = re.compile(r"^\s*(?P<type>(?:optional |repeated )?\w+) (?P<name>\w+) = (?P<number>\d+)", re.MULTILINE)
 
 
-def register(client: RegistryClient, subject: str, schema_format: SchemaFormat, schema: ResultSchema) -> int:
-    """Register a schema if it is compatible with the registered one, and return its id."""
+def register(
+    client: RegistryClient, subject: str, schema_format: SchemaFormat, schema: ResultSchema, setting: str
+) -> int:
+    """Register a schema if it is compatible with the registered one, and return its id.
+
+    `setting` is the one that the schema depends on, for errors.
+    """
     from confluent_kafka.schema_registry import Schema
 
     text = schema.text(schema_format)
@@ -41,7 +46,7 @@ def register(client: RegistryClient, subject: str, schema_format: SchemaFormat, 
         )
         differing = "; ".join(differences(latest.schema.schema_str, text))
         raise ConfigurationError(
-            f"aggregator.aggregates: the registry has an incompatible schema of {subject}"
+            f"{setting}: the registry has an incompatible schema of {subject}"
             f"{f' ({differing})' if differing else ''}: keep these results as they are, or name the pipeline otherwise"
         )
     return client.wait(partial(client.request, f"register the schema of {subject}", send))

@@ -16,8 +16,6 @@ from skewless.wire.aggregates import Numbers
 SchemaFormat = Literal["avro", "json_schema", "protobuf"]
 REGISTRY_TYPES: dict[SchemaFormat, str] = {"avro": "AVRO", "json_schema": "JSON", "protobuf": "PROTOBUF"}
 """Types of schemas as registries name them."""
-RECORD = "Aggregate"
-"""Name of the type of results, in a namespace of their pipeline."""
 PRECISION = 38
 """Digits of an exact number with decimals."""
 TIME = pa.timestamp("ms")
@@ -52,6 +50,8 @@ class Column:
     type: pa.DataType
     is_result: bool = False
     """Whether it is a result, which may be null: so an aggregate can be added, or removed, later."""
+    is_document: bool = False
+    """Whether it is a JSON document, as text. Its schema is not known."""
 
     @property
     def item_type(self) -> pa.DataType:
@@ -73,13 +73,20 @@ class Column:
 class ResultSchema:
     """Fields of the results of a pipeline, in the order of their records, and their type's name."""
 
+    record: str
+    """Name of the type."""
     namespace: str
     columns: Sequence[Column]
 
     @property
     def full_name(self) -> str:
         """Name of the type with its namespace."""
-        return f"{self.namespace}.{RECORD}"
+        return f"{self.namespace}.{self.record}"
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """Names of the fields that are documents."""
+        return tuple(column.name for column in self.columns if column.is_document)
 
     def text(self, schema_format: SchemaFormat) -> str:
         """Return the schema as a registry stores it."""
@@ -99,7 +106,7 @@ class ResultSchema:
             else {"name": column.name, "type": _avro(column)}
             for column in self.columns
         ]
-        return {"type": "record", "name": RECORD, "namespace": self.namespace, "fields": fields}
+        return {"type": "record", "name": self.record, "namespace": self.namespace, "fields": fields}
 
     def _json_schema(self) -> dict[str, Any]:
         properties = {
@@ -122,7 +129,7 @@ class ResultSchema:
             for number, column in self.numbered()
         ]
         return "\n".join(
-            ['syntax = "proto3";', f"package {self.namespace};", "", f"message {RECORD} {{", *lines, "}", ""]
+            ['syntax = "proto3";', f"package {self.namespace};", "", f"message {self.record} {{", *lines, "}", ""]
         )
 
     def numbered(self) -> list[tuple[int, Column]]:
@@ -135,7 +142,6 @@ def result_schema(
     pipeline: str, results: Iterable[ResultField], numbers: Numbers = "number", key_parts: Iterable[str] = ()
 ) -> ResultSchema:
     """Return the schema of the records of a pipeline in the topic `aggregates`, by its full name."""
-    words = re.sub(r"[^A-Za-z0-9_]", "_", pipeline)
     columns = [
         Column("key", pa.string()),
         Column("window_start", TIME),
@@ -144,7 +150,24 @@ def result_schema(
         *(Column(result.name, _type(result.result_type, numbers), is_result=True) for result in results),
         Column("revision", pa.int64()),
     ]
-    return ResultSchema(f"skewless.{'_' if words[0].isdigit() else ''}{words}", columns)
+    return ResultSchema("Aggregate", _namespace(pipeline), columns)
+
+
+def pair_schema(pipeline: str) -> ResultSchema:
+    """Return the schema of the records of a pipeline in the topic `joined`, by its full name."""
+    columns = [
+        Column("id", pa.string()),
+        Column("left", pa.string(), is_document=True),
+        Column("right", pa.string(), is_document=True),
+        Column("left_time", TIME),
+        Column("right_time", TIME),
+    ]
+    return ResultSchema("Joined", _namespace(pipeline), columns)
+
+
+def _namespace(pipeline: str) -> str:
+    words = re.sub(r"[^A-Za-z0-9_]", "_", pipeline)
+    return f"skewless.{'_' if words[0].isdigit() else ''}{words}"
 
 
 def protobuf_type(column: Column) -> pa.DataType:

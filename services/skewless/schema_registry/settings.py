@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from skewless.login_settings import TokenLoginSettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
+
+ResultFormat = Annotated[
+    Literal["json", "avro", "json_schema", "protobuf"],
+    Field(
+        description="Format of results in the topic. The others have a schema, which is generated from these settings, "
+        "and which the stage registers. They need `registry`."
+    ),
+]
+Subject = Annotated[
+    Literal["topic", "record", "topic_record"],
+    Field(
+        description="Subject of the schema: the topic with `-value`, the name of the record, or both. Serializers call "
+        "these strategies TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy."
+    ),
+]
 
 
 class RegistryOAuthBearerSettings(TokenLoginSettings):

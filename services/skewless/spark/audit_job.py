@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from skewless.spark import batch_pipeline, kafka_options, kafka_source
 from skewless.spark.batch_job import counts
 from skewless.spark.batch_pipeline import BatchResult
 from skewless.spark.kafka_options import TopicRanges
+from skewless.wire.aggregates import ToJson
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
 
@@ -65,11 +67,19 @@ def read(
 
 def results_as_json(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Return records of `aggregates` with the JSON of their results. Those that are no results have an empty value."""
-    if settings.aggregator.format == "json":
-        return records
+    return (
+        records if settings.aggregator.format == "json" else values_as_json(records, partial(result_reader, settings))
+    )
+
+
+def values_as_json(records: DataFrame, reader: Callable[[], ToJson]) -> DataFrame:
+    """Return key, JSON value, partition and offset of records. Those that are no results have an empty value.
+
+    `reader` is called by each task.
+    """
 
     def convert(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        to_json = result_reader(settings)
+        to_json = reader()
 
         def converted(value: bytes | None) -> bytes | None:
             try:

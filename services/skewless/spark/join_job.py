@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,10 +12,11 @@ from pyspark.storagelevel import StorageLevel
 from skewless.algorithms.join.window_join import Side
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.result_codec import pair_reader
 from skewless.errors import CheckFailedError
 from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import join_pipeline, kafka_options, kafka_source
-from skewless.spark.audit_job import DUPLICATE, MISSING, UNEXPECTED
+from skewless.spark.audit_job import DUPLICATE, MISSING, UNEXPECTED, values_as_json
 from skewless.spark.batch_job import Folder
 from skewless.spark.join_pipeline import JoinAnswer, JoinPlan
 from skewless.spark.kafka_options import TopicRanges
@@ -144,8 +145,18 @@ def _found(spark: SparkSession, settings: PipelineSettings, ranges: TopicRanges)
     columns = ("partition", F.col("key").cast("string").alias("key"), F.col("value").cast("string").alias("value"))
     return reduce(
         DataFrame.unionByName,
-        (_read(spark, settings, ranges, topic).select(F.lit(topic).alias("topic"), *columns) for topic in OUTPUTS),
+        (
+            _as_json(_read(spark, settings, ranges, topic), settings, topic).select(
+                F.lit(topic).alias("topic"), *columns
+            )
+            for topic in OUTPUTS
+        ),
     )
+
+
+def _as_json(records: DataFrame, settings: PipelineSettings, topic: str) -> DataFrame:
+    has_schema = topic == "joined" and settings.joined.format != "json"
+    return values_as_json(records, partial(pair_reader, settings)) if has_schema else records
 
 
 def _merged(spark: SparkSession, settings: PipelineSettings, ranges: TopicRanges) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Records of the topics of a join: pairs, unmatched records and late records, as JSON."""
+"""Records of the topics of a join: pairs, which may have a schema, and unmatched and late records, as JSON."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from skewless.algorithms.join.held_records import Records
+from skewless.wire.aggregates import Encode, encode_json
 from skewless.wire.headers import public_headers
-from skewless.wire.record import OutputRecord, public_timestamp
+from skewless.wire.record import OutputRecord, OwnHeaders, public_timestamp
 from skewless.wire.tuples import Int64
 
 JOINED, UNMATCHED, JOIN_LATE = "skewless.joined.v1", "skewless.unmatched.v1", "skewless.join-late.v1"
@@ -54,16 +55,20 @@ class JoinLateRecord(msgspec.Struct, frozen=True, gc=False):
     offset: Annotated[int, Meta(description="Offset of the record.", ge=0)]
 
 
-_encode = msgspec.json.Encoder().encode
-
-
 def original(value: bytes, *, is_json: bool) -> msgspec.Raw:
     """Return a record as a part of a JSON document. It must be UTF-8, and JSON if `is_json`."""
-    return msgspec.Raw(value if is_json else _encode(value.decode()))
+    return msgspec.Raw(value if is_json else msgspec.json.encode(value.decode()))
 
 
-def joined_records(
-    partition: int, left: Records, right: Records, *, left_is_json: bool, right_is_json: bool
+def joined_records(  # noqa: PLR0913 - two sides, and how pairs are written
+    partition: int,
+    left: Records,
+    right: Records,
+    *,
+    left_is_json: bool,
+    right_is_json: bool,
+    encode: Encode = encode_json,
+    headers: OwnHeaders = JOINED_HEADERS,
 ) -> Iterator[OutputRecord]:
     """Yield a record for each pair. The timestamp is that of the left record."""
     rows = zip(
@@ -83,7 +88,7 @@ def joined_records(
             right_time,
         )
         timestamp = public_timestamp(left_time)
-        yield OutputRecord("joined", _encode(pair), record_id.encode(), partition, timestamp, JOINED_HEADERS)
+        yield OutputRecord("joined", encode(pair), record_id.encode(), partition, timestamp, headers)
 
 
 def unmatched_records(topic: str, partition: int, records: Records, *, is_json: bool) -> Iterator[OutputRecord]:
@@ -92,7 +97,7 @@ def unmatched_records(topic: str, partition: int, records: Records, *, is_json: 
     for record_id, value, time in rows:
         record = UnmatchedRecord(record_id, original(value, is_json=is_json), time)
         timestamp = public_timestamp(time)
-        yield OutputRecord(topic, _encode(record), record_id.encode(), partition, timestamp, UNMATCHED_HEADERS)
+        yield OutputRecord(topic, encode_json(record), record_id.encode(), partition, timestamp, UNMATCHED_HEADERS)
 
 
 def late_records(
@@ -110,4 +115,4 @@ def late_records(
     for record_id, value, time, offset, watermark in rows:
         late = JoinLateRecord(record_id, side, original(value, is_json=is_json), time, watermark, partition, offset)
         timestamp = public_timestamp(time)
-        yield OutputRecord("join-late", _encode(late), record_id.encode(), partition, timestamp, JOIN_LATE_HEADERS)
+        yield OutputRecord("join-late", encode_json(late), record_id.encode(), partition, timestamp, JOIN_LATE_HEADERS)

@@ -1,4 +1,4 @@
-"""A join of a topic of Avro and a topic of Protobuf with a real registry, whose results have both as JSON."""
+"""A join of a topic of Avro and a topic of Protobuf with a real registry, whose pairs have both as JSON."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ SECOND = {**FIRST, "fields": [{"name": "page", "type": ["null", "string"], "defa
 CLICK = 'syntax = "proto3"; message Click { string id = 1; int64 time = 2; int32 offset = 3; int32 partition = 4; }'
 
 
-@pytest.mark.parametrize("repartition", thorough_except(["never"], ["never", "always"]))
+@pytest.mark.parametrize(
+    ("repartition", "result_format"),
+    thorough_except([("never", "avro")], [("never", "avro"), ("never", "json"), ("always", "protobuf")]),
+)
 def test_join_of_avro_and_protobuf_with_killed_processes_is_exact(
-    broker: str, registry_server: RegistryServer, tmp_path: Path, repartition: str
+    broker: str, registry_server: RegistryServer, tmp_path: Path, repartition: str, result_format: str
 ) -> None:
     tested = Joined(broker, tmp_path, repartition=repartition)
     tested.document["registry"] = {"url": registry_server.url}
+    tested.document["join"]["format"] = result_format
     for side, name in ((Side.LEFT, "avro"), (Side.RIGHT, "protobuf")):
         tested.document["join"][side.value]["format"] = name
     tested.load()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from typing import Any, get_args
 
 import msgspec
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
@@ -17,10 +19,18 @@ from helpers.kafka import free_ports
 from helpers.registry_gate import Gate
 from helpers.schema_registry import RegistryServer
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.result_codec import result_reader, result_writer, schema_of_results, subject_of
+from skewless.config.result_codec import (
+    aggregates_output,
+    joined_output,
+    pair_reader,
+    pair_writer,
+    result_reader,
+    result_writer,
+)
 from skewless.errors import ConfigurationError, UnreachableError
-from skewless.schema_registry.result_schemas import SchemaFormat
+from skewless.schema_registry.result_schemas import REGISTRY_TYPES, SchemaFormat
 from skewless.wire.aggregates import aggregate_type
+from skewless.wire.joined import JoinedRecord
 
 FORMATS: tuple[SchemaFormat, ...] = get_args(SchemaFormat)
 RESULTS: list[Any] = ["count", {"sum": "value", "as": "total"}]
@@ -56,7 +66,7 @@ def test_writer_registers_its_schema_and_the_reader_finds_it(
     settings = settings_of(registry_server.url, schema_format, subject=subject)
     value = result_writer(settings).encode(record_of(settings))
     assert result_writer(settings).encode(record_of(settings)) == value, "the same schema has the same id"
-    name = subject_of(settings, schema_of_results(settings))
+    name = aggregates_output(settings).subject
     assert registry_server.get(f"/subjects/{name}/versions/latest")["id"] == int.from_bytes(value[1:5], "big")
     found = json.loads(result_reader(settings)(value))
     expected = {"key": "é", "window_start": 0, "window_end": 60_000, "count": 3, "total": 12.5, "revision": 1}
@@ -70,7 +80,7 @@ def test_values_are_read_by_the_deserializers_of_confluent(registry_server: Regi
         found = AvroDeserializer(client)(result_writer(avro).encode(record_of(avro)), context)
         assert (found["key"], str(found["total"]), found["window_end"].timestamp()) == ("é", "12.50", 60)
         with_json = settings_of(registry_server.url, "json_schema")
-        schema = schema_of_results(with_json).text("json_schema")
+        schema = aggregates_output(with_json).schema.text("json_schema")
         value = result_writer(with_json).encode(record_of(with_json))
         assert JSONDeserializer(schema, schema_registry_client=client)(value, context)["total"] == 12.5
 
@@ -108,8 +118,58 @@ def test_writer_whose_subject_is_unknown_to_the_check_registers_it(registry_serv
     with gate.running():
         settings = settings_of(gate.url, "avro")
         value = result_writer(settings).encode(record_of(settings))
-    subject = subject_of(settings, schema_of_results(settings))
+    subject = aggregates_output(settings).subject
     assert registry_server.get(f"/subjects/{subject}/versions/latest")["id"] == int.from_bytes(value[1:5], "big")
+
+
+def join_of(url: str, schema_format: str, **join: Any) -> PipelineSettings:
+    sides = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+    return PipelineSettings.model_validate(
+        {
+            "name": f"p-{uuid.uuid4().hex[:8]}",
+            "registry": {"url": url},
+            "join": {**sides, "apart_s": 1, "format": schema_format, **join},
+        }
+    )
+
+
+PAIR = JoinedRecord("é", msgspec.Raw(b'{"id":"\xc3\xa9","price":1.50}'), msgspec.Raw(b'"a,b"'), 0, 60_000)
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+@pytest.mark.parametrize("subject", ["topic", "record", "topic_record"])
+def test_writer_of_pairs_registers_their_schema_and_the_reader_finds_it(
+    registry_server: RegistryServer, schema_format: SchemaFormat, subject: str
+) -> None:
+    settings = join_of(registry_server.url, schema_format, subject=subject)
+    value = pair_writer(settings).encode(PAIR)
+    name = joined_output(settings).subject
+    assert registry_server.get(f"/subjects/{name}/versions/latest")["id"] == int.from_bytes(value[1:5], "big")
+    assert pair_reader(settings)(value) == msgspec.json.encode(PAIR)
+
+
+def test_pairs_are_read_by_the_deserializer_of_confluent(registry_server: RegistryServer) -> None:
+    settings = join_of(registry_server.url, "avro")
+    with SchemaRegistryClient({"url": registry_server.url}) as client:
+        context = SerializationContext("t", MessageField.VALUE)
+        found = AvroDeserializer(client)(pair_writer(settings).encode(PAIR), context)
+    assert (found["id"], json.loads(found["left"])["price"], found["right"]) == ("é", 1.5, '"a,b"')
+    assert found["right_time"].timestamp() == 60
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+def test_writer_of_pairs_whose_subject_has_another_schema_is_refused_and_names_the_fields(
+    registry_server: RegistryServer, schema_format: SchemaFormat
+) -> None:
+    settings = join_of(registry_server.url, schema_format)
+    output = joined_output(settings)
+    numbers = [replace(column, type=pa.int64(), is_document=False) for column in output.schema.columns]
+    text = replace(output.schema, columns=numbers).text(schema_format)
+    registry_server.register(output.subject, text, REGISTRY_TYPES[schema_format])
+    require_compatibility(registry_server, output.subject)
+    with pytest.raises(ConfigurationError, match=r"join\.format: .* incompatible schema .*field id was ") as refused:
+        pair_writer(settings)
+    assert refused.value.exit_code == 2
 
 
 def test_writer_without_an_answer_of_the_registry_is_unreachable() -> None:

@@ -6,20 +6,22 @@ import json
 from decimal import Decimal
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from google.protobuf import message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.result_codec import schema_of_results, subject_of
+from skewless.config.result_codec import aggregates_output
 from skewless.errors import BadRecordError
 from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.schema_registry.result_codecs import decoder, encoder
 from skewless.schema_registry.result_registration import differences
-from skewless.schema_registry.result_schemas import SchemaFormat
+from skewless.schema_registry.result_schemas import SchemaFormat, pair_schema
 from skewless.schema_registry.schema import Schema
 from skewless.wire.aggregates import aggregate_type, encode_json
+from skewless.wire.joined import JoinedRecord
 
 FORMATS: tuple[SchemaFormat, ...] = get_args(SchemaFormat)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -51,10 +53,11 @@ def settings_of(decimals: int = 2, **aggregator: Any) -> PipelineSettings:
     )
 
 
+TIMES = INT64.map(lambda ms: ms // 2**22)
 ROWS = st.tuples(
     st.text(max_size=5),
-    INT64.map(lambda ms: ms // 2**22),
-    INT64.map(lambda ms: ms // 2**22),
+    TIMES,
+    TIMES,
     st.text(max_size=3),
     st.text(max_size=3),
     st.integers(0, 2**63 - 1),
@@ -75,7 +78,7 @@ def test_result_decoded_is_the_json_of_the_encoded_record(
 ) -> None:
     settings = settings_of(numbers=numbers)
     as_text = numbers == "text"
-    schema, parts = schema_of_results(settings), settings.splitter.key.parts
+    schema, parts = aggregates_output(settings).schema, settings.splitter.key.parts
     record_type = aggregate_type(settings.results, settings.aggregator.numbers, parts)
     encode = encoder(schema_format, schema, 7)
     texts = {7: schema.text(schema_format)}
@@ -93,7 +96,7 @@ def test_result_decoded_is_the_json_of_the_encoded_record(
 def test_double_has_the_digits_of_the_result_without_an_exponent(schema_format: SchemaFormat, number: float) -> None:
     """Small results are doubles, of which `0.1` is not a tenth."""
     settings = settings_of(decimals=9, aggregates=[{"sum": "price", "as": "total"}])
-    schema, parts = schema_of_results(settings), settings.splitter.key.parts
+    schema, parts = aggregates_output(settings).schema, settings.splitter.key.parts
     record = aggregate_type(settings.results, "number", parts)("k", 0, 1, "DE", "Köln", number, 1)
     value = encoder(schema_format, schema, 7)(record)
     to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format))
@@ -119,7 +122,7 @@ CASES = [
 
 @pytest.mark.parametrize(("schema_format", "value"), CASES)
 def test_value_that_is_no_result_is_a_bad_record(schema_format: SchemaFormat, value: bytes) -> None:
-    schema = schema_of_results(settings_of())
+    schema = aggregates_output(settings_of()).schema
     to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format))
     with pytest.raises(BadRecordError):
         to_json(value)
@@ -127,7 +130,7 @@ def test_value_that_is_no_result_is_a_bad_record(schema_format: SchemaFormat, va
 
 @pytest.mark.parametrize("schema_format", FORMATS)
 def test_json_of_before_the_format_was_set_is_read(schema_format: SchemaFormat) -> None:
-    schema = schema_of_results(settings_of())
+    schema = aggregates_output(settings_of()).schema
     to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format))
     assert to_json(b'{"key":"a"}') == b'{"key":"a"}'
 
@@ -142,13 +145,13 @@ def test_json_of_before_the_format_was_set_is_read(schema_format: SchemaFormat) 
 )
 def test_subject_of_each_strategy_is_that_of_serializers(subject: str, expected: str) -> None:
     settings = settings_of(subject=subject, format="avro")
-    assert subject_of(settings, schema_of_results(settings)) == expected
+    assert aggregates_output(settings).subject == expected
 
 
 @pytest.mark.parametrize("schema_format", FORMATS)
 def test_differences_of_schemas_name_the_fields(schema_format: SchemaFormat) -> None:
     def text(aggregates: list[Any]) -> str:
-        return schema_of_results(settings_of(aggregates=aggregates)).text(schema_format)
+        return aggregates_output(settings_of(aggregates=aggregates)).schema.text(schema_format)
 
     before = text(["count", {"sum": "price", "as": "total"}])
     after = text(["count", {"mean": "price", "as": "total"}, {"distinct": "name", "as": "names"}])
@@ -159,7 +162,7 @@ def test_differences_of_schemas_name_the_fields(schema_format: SchemaFormat) -> 
 
 def test_schema_of_protobuf_keeps_the_numbers_of_results_when_one_is_appended() -> None:
     def numbers(aggregates: list[Any]) -> dict[str, int]:
-        schema = schema_of_results(settings_of(aggregates=aggregates))
+        schema = aggregates_output(settings_of(aggregates=aggregates)).schema
         return {column.name: number for number, column in schema.numbered()}
 
     before, after = numbers(["count"]), numbers(["count", {"sum": "price"}])
@@ -170,7 +173,7 @@ def test_schema_of_protobuf_keeps_the_numbers_of_results_when_one_is_appended() 
 def test_schema_of_protobuf_as_registered_reads_the_messages() -> None:
     """Consumers compile the registered text. A result that is missing is then absent, and not 0."""
     settings = settings_of()
-    schema, parts = schema_of_results(settings), settings.splitter.key.parts
+    schema, parts = aggregates_output(settings).schema, settings.splitter.key.parts
     row = (
         "k",
         0,
@@ -194,6 +197,61 @@ def test_schema_of_protobuf_as_registered_reads_the_messages() -> None:
     found = [getattr(message, column.name) for column in schema.columns if column.name not in absent]
     expected = ["k", 0, 1, "DE", "Köln", 3, "12.50", 2, ["7.25", "5.25"], "5.25", 1]
     assert found == expected
+
+
+DOCUMENTS = st.recursive(st.none() | st.integers(-(2**53), 2**53) | st.text(max_size=3), st.lists, max_leaves=3)
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+@given(left=st.dictionaries(st.text(max_size=3), DOCUMENTS, max_size=3), right=st.text(), times=st.tuples(TIMES, TIMES))
+def test_pair_decoded_is_the_json_of_the_pair_byte_for_byte(
+    schema_format: SchemaFormat, left: Any, right: str, times: tuple[int, int]
+) -> None:
+    schema = pair_schema("a-pipeline")
+    first, second = (msgspec.Raw(msgspec.json.encode(document)) for document in (left, right))
+    pair = JoinedRecord("é", first, second, *times)
+    value = encoder(schema_format, schema, 7)(pair)
+    assert value[:5] == b"\0\0\0\0\7"
+    assert decoder(schema_format, schema, lambda _: schema.text(schema_format))(value) == encode_json(pair)
+
+
+@pytest.mark.parametrize("schema_format", FORMATS)
+def test_schema_of_pairs_has_each_document_as_text(schema_format: SchemaFormat) -> None:
+    text = pair_schema("9 a.b").text(schema_format)
+    expected = {
+        "avro": '{"name": "left", "type": "string"}',
+        "json_schema": '"left": {"type": "string"}',
+        "protobuf": "string left = 2;",
+    }
+    assert expected[schema_format] in text
+    assert "skewless._9_a_b" in text
+
+
+@pytest.mark.parametrize("value", [b"\0\0\0\0\7{}", b"\0\0\0\0\7[]", b"\0\0\0\0\7{", b"\0\0\0\0\7" + b'{"left":1}'])
+def test_json_that_is_no_pair_is_a_bad_record(value: bytes) -> None:
+    to_json = decoder("json_schema", pair_schema("p"), lambda _: "")
+    with pytest.raises(BadRecordError):
+        to_json(value)
+
+
+SIDES = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+
+
+def test_join_with_a_format_and_no_registry_is_refused() -> None:
+    document = {"name": "p", "join": {**SIDES, "apart_s": 1, "format": "protobuf"}}
+    with pytest.raises(ValueError, match=r"registry\.url: missing; join\.format: protobuf needs a registry"):
+        PipelineSettings.model_validate(document)
+
+
+def test_pairs_with_a_schema_as_source_of_the_same_pipeline_are_refused() -> None:
+    document = {
+        "name": "p",
+        "registry": {"url": "http://localhost:1"},
+        "join": {**SIDES, "apart_s": 1, "format": "avro"},
+        "source": {"topic": "p.joined"},
+    }
+    with pytest.raises(ValueError, match=r"join\.format: set json, because source\.topic is p\.joined"):
+        PipelineSettings.model_validate(document)
 
 
 def test_pipeline_with_a_format_and_no_registry_is_refused() -> None:

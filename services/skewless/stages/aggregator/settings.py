@@ -11,6 +11,7 @@ from skewless.aggregate_registry import choices_of
 from skewless.algorithms.aggregates import DEFAULT
 from skewless.algorithms.windowing.assigner import DAY_MS, CalendarWindows, HoppingWindows, WindowAssigner, tumbling
 from skewless.errors import ConfigurationError
+from skewless.schema_registry.settings import ResultFormat, Subject
 from skewless.settings_base import EventTimeOffset, EventTimeSpan, InvalidSettingsError, SettingsModel
 from skewless.time_zone import TimeZone, closest_zone, zone_names
 from skewless.wire.aggregates import Numbers
@@ -171,16 +172,8 @@ class AggregatorSettings(SettingsModel):
         description="Sums and results with decimals in the topic: JSON numbers with all digits, or text for consumers "
         "whose JSON numbers are doubles (15 to 17 digits).",
     )
-    format: Literal["json", "avro", "json_schema", "protobuf"] = Field(
-        "json",
-        description="Format of results in the topic. The others have a schema, which is generated from these settings, "
-        "and which the aggregator registers. They need `registry`.",
-    )
-    subject: Literal["topic", "record", "topic_record"] = Field(
-        "topic",
-        description="Subject of the schema: the topic with `-value`, the name of the record, or both. Serializers call "
-        "these strategies TopicNameStrategy, RecordNameStrategy and TopicRecordNameStrategy.",
-    )
+    format: ResultFormat = "json"
+    subject: Subject = "topic"
     having: dict[str, HavingSettings] = Field(
         default_factory=dict,
         description="Conditions on results by their name, for example {count: {at_least: 10}}. Only results of keys "

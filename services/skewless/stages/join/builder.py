@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skewless.algorithms.join.window_join import Side
+from skewless.config.result_codec import pair_writer
 from skewless.config.stage_start import StageStart
 from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.parsing.join_records import side_rules
@@ -27,6 +28,7 @@ def build(start: StageStart) -> BuiltStage:
         merged_partitions = {side: start.count_partitions(side.value) for side in Side}
         sides = {side: replace(sides[side], topic=pipeline.topic(f"{side.value}-records")) for side in Side}
         writers = {side: (pipeline.group(side.value), pipeline.topic(side.value)) for side in Side}
+    writer = pair_writer(pipeline)
     rules = JoinStepRules(
         sides=sides,
         topics={side: settings.side(side).topic for side in Side},
@@ -38,6 +40,8 @@ def build(start: StageStart) -> BuiltStage:
         max_ahead_ms=pipeline.event_time_rules().max_ahead_ms,
         drain=start.drain,
         merged_partitions=merged_partitions,
+        encode=writer.encode,
+        headers=writer.headers,
     )
     progress = ReadProgress()
     restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides, writers, progress)

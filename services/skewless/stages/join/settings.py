@@ -8,6 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.parsing.join_side_settings import JoinSideSettings
+from skewless.schema_registry.settings import ResultFormat, Subject
 from skewless.settings_base import EventTimeSpan, InvalidSettingsError, SettingsModel
 
 
@@ -60,6 +61,8 @@ class JoinSettings(SettingsModel):
         description="never: an id has the same partition number in both topics, and is the record key. always: the "
         "stages left and right write both topics again, partitioned by id.",
     )
+    format: ResultFormat = "json"
+    subject: Subject = "topic"
 
     @field_validator("sync_delay_s", "window_s")
     @classmethod

@@ -20,11 +20,12 @@ from skewless.parsing.join_records import SideRules, read_records
 from skewless.stages.join.metrics import WAITS
 from skewless.stages.source_partition import PartitionActivity
 from skewless.wire import join_changelog
+from skewless.wire.aggregates import Encode, encode_json
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import update_watermarks, watermarks_of
 from skewless.wire.join_changelog import Block, JoinCheckpoint
-from skewless.wire.joined import joined_records, late_records, unmatched_records
-from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.joined import JOINED_HEADERS, joined_records, late_records, unmatched_records
+from skewless.wire.record import Batch, OutputRecord, OwnHeaders
 from skewless.wire.timed_records import records_in
 from skewless.wire.topic_partition import TopicPartition
 
@@ -48,6 +49,10 @@ class JoinStepRules:
     drain: bool
     merged_partitions: Mapping[Side, int] | None = None
     """Number of partitions of the user's topics whose records each input partition merges. None: it merges none."""
+    encode: Encode = encode_json
+    """Returns the value of a pair."""
+    headers: OwnHeaders = field(default_factory=lambda: JOINED_HEADERS)
+    """Headers of pairs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -201,6 +206,8 @@ class JoinStep(MultiInputStep):
             added.right,
             left_is_json=self._rules.sides[Side.LEFT].is_json,
             right_is_json=self._rules.sides[Side.RIGHT].is_json,
+            encode=self._rules.encode,
+            headers=self._rules.headers,
         )
 
     def _unmatched_records(self, number: int, side: Side, records: Records) -> Iterator[OutputRecord]:
