@@ -251,7 +251,7 @@ def send_sales(broker: str) -> None:
 
 def send_dead_letter(broker: str) -> None:
     """Write the dead letter of this record as the splitter does."""
-    origin = {"topic": "sales", "partition": "3", "offset": "4711", "reason": "key field missing"}
+    origin = {"topic": "sales", "partition": "3", "offset": "4711", "reason": "key field user is missing"}
     headers = [(f"__skewless.errors.{name}", text.encode()) for name, text in origin.items()]
     producer = Producer({"bootstrap.servers": broker})
     producer.produce("shop.dead-letters", b'{"name": "a"}', partition=3, headers=headers)

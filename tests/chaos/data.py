@@ -16,8 +16,8 @@ INVALID: dict[bytes | None, str] = {
     b"{": "malformed JSON",
     b'{"key":"\xff\xfe","value":1,"time":1}': "not UTF-8",
     b'{"key":' + b"[" * 1000 + b"]" * 1000 + b"}": "nested deeper than 32",
-    b'{"key":"a","value":1}': "time field missing",
-    b'{"key":"a","value":1e400,"time":1}': "value has the wrong type or is out of range",
+    b'{"key":"a","value":1}': "time field time is missing",
+    b'{"key":"a","value":1e400,"time":1}': "value field value has the wrong type or is out of range",
     b'{"key":"a","value":1,"time":99999999999999}': "time too far ahead of the clock",
     b'{"key":"a","value":1,"time":-1}': "time before splitter.time.earliest",
 }

@@ -18,7 +18,7 @@ from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.wire.record import OutputRecord
 
 pytestmark = pytest.mark.broker
-MALFORMED, MISSING = "malformed JSON", "key field missing"
+MALFORMED, MISSING = "malformed JSON", "key field key is missing"
 ATTEMPT = "__skewless.replay.attempt"
 
 

@@ -168,8 +168,9 @@ def parsed_values(settings: dict[str, Any], records: Sequence[str]) -> list[int 
     values = [record.encode() for record in records]
     parsed = parser.parse(RecordColumns.of_values(values, np.zeros(len(values), np.int64)))
     assert {reason for _, reason in parsed.invalid} <= {
-        "value is not a number within bounds",
-        "value is not a product of two numbers within bounds",
+        "value field v is not a number within bounds",
+        "value field 1 is not a number within bounds",
+        "value field x times y is not a product of two numbers within bounds",
     }
     found = dict(zip(parsed.records.tolist(), parsed.values["value"].to_pylist(), strict=True))
     return [found.get(i) for i in range(len(records))]

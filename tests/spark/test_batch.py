@@ -303,7 +303,7 @@ def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path:
     assert done.exit_code == 0, done.output
     (row,) = [row.asDict() for row in spark.read.parquet(str(out)).collect()]
     # The last number needs more than 64 bits, and the third one is rounded to 0.
-    assert json.loads(done.stdout)["dead_letters_by_reason"] == {"value is not a number within bounds": 1}
+    assert json.loads(done.stdout)["dead_letters_by_reason"] == {"value field v is not a number within bounds": 1}
     assert (row["count"], row["sum"]) == (4, sum(map(Decimal, [numbers[0], numbers[1], "1000"])))
 
 

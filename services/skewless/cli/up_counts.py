@@ -67,8 +67,8 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
         click.echo(f"the records of this run are not counted: {error}")
         return
     click.echo(counts_line(counts, settings))
-    if counts.commonest is not None:
-        click.echo(f"invalid records: mostly {counts.commonest}; `skewless dead-letters list` has all reasons")
+    if counts.reasons.counts:
+        click.echo(f"invalid records: {counts.reasons}; `skewless dead-letters list` has all reasons")
     if drain:
         check_accepted(counts)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +28,8 @@ from skewless.wire.rows import is_rows
 
 SHOWN_BYTES = 60
 """Bytes of the value of an invalid record that are shown."""
+SHOWN_REASONS = 3
+"""Number of reasons of invalid records that are shown."""
 MIN_RECORDS = 10
 """Number of late tuples or invalid records from which on their share is measured. Fewer may be an exception."""
 MAX_INVALID_SHARE = 0.01
@@ -55,9 +57,39 @@ class Invalid(NamedTuple):
     value: str
     """Beginning of its value, as text."""
 
+
+class Reasons:
+    """Counts invalid records by reason."""
+
+    def __init__(self, records: Iterable[Invalid | None] = ()) -> None:
+        self._counts: Counter[str] = Counter()
+        self._newest: dict[str, Invalid] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Invalid | None) -> None:
+        """Count a record."""
+        if record is not None:
+            self._counts[record.reason] += 1
+            self._newest[record.reason] = record
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of records by reason, the commonest reason first."""
+        return dict(self._counts.most_common())
+
+    def commonest(self) -> Invalid | None:
+        """Return the newest record with the commonest reason; None if there is none."""
+        return self._newest[next(iter(self.counts))] if self._counts else None
+
     def __str__(self) -> str:
-        """Return the reason, with the record as an example."""
-        return f'"{self.reason}", such as {self.position}: {self.value}'
+        """Return the commonest reasons with their counts, and the newest record with the first one."""
+        counts, newest = self.counts, self.commonest()
+        if newest is None:
+            return "none"
+        shown = ", ".join(f'"{reason}" ({counts[reason]:,})' for reason in list(counts)[:SHOWN_REASONS])
+        others = sum(list(counts.values())[SHOWN_REASONS:])
+        return f"{shown}{f' and others ({others:,})' if others else ''}, such as {newest.position}: {newest.value}"
 
 
 @dataclass(frozen=True)
@@ -69,8 +101,8 @@ class DataQuality:
     accepted: int = 0
     """Number of the other tuples, estimated from a sample; 0 if there are fewer late and invalid ones than
     MIN_RECORDS."""
-    commonest: Invalid | None = None
-    """Example of the commonest reason of the invalid records that were read."""
+    reasons: Reasons = field(default_factory=Reasons)
+    """Reasons of the invalid records that were read: all, or the last ones of many."""
     late_tuples: Sequence[LateTuple] = ()
     """The late tuples that were read: all, or the last ones of many."""
 
@@ -98,7 +130,7 @@ def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int
         late=late.number,
         invalid=invalid.number,
         accepted=_accepted(offsets, topics["tuples"], since_ms) if is_measured else 0,
-        commonest=Reasons(invalid.contents).commonest(),
+        reasons=Reasons(invalid.contents),
         late_tuples=[found for found in late.contents if found is not None],
     )
 
@@ -121,26 +153,6 @@ def invalid_record(headers: Headers, value: bytes | None) -> Invalid | None:
     return Invalid(decoded.reason, Position(decoded.topic, int(decoded.partition), int(decoded.offset)), shown)
 
 
-class Reasons:
-    """Counts invalid records by reason."""
-
-    def __init__(self, records: Iterable[Invalid | None] = ()) -> None:
-        self._counts: Counter[str] = Counter()
-        self._newest: dict[str, Invalid] = {}
-        for record in records:
-            self.add(record)
-
-    def add(self, record: Invalid | None) -> None:
-        """Count a record."""
-        if record is not None:
-            self._counts[record.reason] += 1
-            self._newest[record.reason] = record
-
-    def commonest(self) -> Invalid | None:
-        """Return the newest record with the commonest reason; None if there is none."""
-        return self._newest[self._counts.most_common(1)[0][0]] if self._counts else None
-
-
 def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: float) -> dict[str, str]:
     """Return a line for each share that is too large: `late` and `invalid`."""
     found = {}
@@ -154,7 +166,7 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
         )
     if quality.invalid_share > MAX_INVALID_SHARE:
         share = percent(quality.invalid_share)
-        found["invalid"] = f"{share} of the recent records are invalid, mostly {quality.commonest}"
+        found["invalid"] = f"{share} of the recent records are invalid: {quality.reasons}"
     return found
 
 

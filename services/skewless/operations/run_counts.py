@@ -14,7 +14,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_offsets, offset_count
 from skewless.kafka.consumer.topic_reader import has_records_after, read_ranges
-from skewless.operations.data_quality import Invalid, Reasons, invalid_record
+from skewless.operations.data_quality import Reasons, invalid_record
 from skewless.stages.splitter.checkpoint import start_of
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import Headers
@@ -46,8 +46,8 @@ class RunCounts:
     results: Count
     late: Count
     invalid: Count
-    commonest: Invalid | None
-    """Newest invalid record with the commonest reason."""
+    reasons: Reasons
+    """Reasons of the invalid records that were read: all, or the last ones of many."""
     is_any_accepted: bool
     """Whether a record was neither late nor invalid. True if there are no records."""
 
@@ -95,7 +95,7 @@ class RunCounter:
             results=self._count(self._results, _ignore, exact=False),
             late=Count(sum(count.records for count in late), all(count.is_exact for count in late)),
             invalid=invalid,
-            commonest=reasons.commonest(),
+            reasons=reasons,
             is_any_accepted=not rejected or self._is_any_accepted() or self._has_more_than(rejected, processed),
         )
 

@@ -378,11 +378,12 @@ def _process_of(stage: StageStatus) -> str | None:
 
 def _only_invalid(dead_letters: RecentRecords[Invalid | None]) -> Iterator[str]:
     """Yield a line if there are invalid records. No other record had an event time so far."""
-    if commonest := Reasons(dead_letters.contents).commonest():
+    reasons = Reasons(dead_letters.contents)
+    if reasons.counts:
         # Of many records, the number is that of their offsets, which contain the markers of transactions.
         about = "about " if dead_letters.number > len(dead_letters.contents) else ""
         number = f"{about}{dead_letters.number:,}"
-        yield f"{topology.SOURCE_STAGE}: all {number} records so far are invalid, mostly {commonest}"
+        yield f"{topology.SOURCE_STAGE}: all {number} records so far are invalid: {reasons}"
 
 
 def _waits(settings: PipelineSettings, stages: Sequence[StageStatus]) -> Iterator[str]:

@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.parsing.converters import Problems, Unit, texts_of, times
-from skewless.parsing.field_settings import KeyPartSettings, Truncation
+from skewless.parsing.converters import Problems, texts_of, times
+from skewless.parsing.field_settings import FieldSettings, Truncation
 from skewless.parsing.fixed_point import Scalar
+from skewless.parsing.formats.base import source_label
 
 _SPANS_MS = {"minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _encode = msgspec.json.Encoder().encode
@@ -24,9 +25,12 @@ def encode_keys(parts: Iterable[Sequence[str]]) -> list[str]:
 class CompositeKey:
     """Converts the fields of the parts to keys."""
 
-    def __init__(self, parts: Sequence[KeyPartSettings], default_unit: Unit) -> None:
-        self._parts = parts
-        self._default_unit = default_unit
+    def __init__(self, settings: FieldSettings) -> None:
+        self._parts = settings.key.fields
+        self._default_unit = settings.time.unit
+        self._labels = [
+            source_label(f"key.fields.{i}", settings, part.header) for i, part in enumerate(settings.key.fields)
+        ]
 
     def convert(
         self, columns: Mapping[str, Sequence[Scalar]], event_times: NDArray[np.int64]
@@ -47,8 +51,8 @@ class CompositeKey:
                 continue
             part_times, problems = times(column, part.unit or self._default_unit)
             texts.append(_truncated(part_times, part.truncate))
-            for row, reason in problems.items():
-                invalid.setdefault(row, f"key part {part.part_name}: {reason}")
+            for row, problem in problems.items():
+                invalid.setdefault(row, f"{self._labels[i]} {problem}")
         return encode_keys(texts), invalid
 
 

@@ -1,7 +1,7 @@
 """Converts a column of fields to keys, values or times: exactly, and in the same way for every record format.
 
-Each conversion takes text or scalars of JSON. It returns the converted column and, by index, the reasons for invalid
-entries.
+Each conversion takes text or scalars of JSON. It returns the converted column and, by index, what is wrong with invalid
+entries, such as `is not ISO 8601`. The caller adds the field before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skewless.parsing.pattern import DELIMITER, Pattern
 
 Unit = Literal["ms", "s", "us", "iso8601"]
 Problems = dict[int, str]
-"""Maps the index of an invalid entry to the reason."""
+"""Maps the index of an invalid entry or record to what is wrong with it."""
 
 LARGEST_VALUE = 2**63 - 1
 """Maximum fixed-point value: partials have 64-bit integers."""
@@ -39,15 +39,15 @@ _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """The keys of a column of fields, and the reasons for invalid ones."""
+    """The keys of a column of fields, and what is wrong with invalid ones."""
 
     keys: list[str]
     row_indices: NDArray[np.intp] | None
     """Index of the field of each key. None: each field has exactly one key."""
     problems: Problems
-    """Reasons by index of the key."""
+    """By index of the key."""
     unsearchable: Problems
-    """Reasons by index of the field, for fields that the pattern cannot be applied to. They have no keys."""
+    """By index of the field, for fields that the pattern cannot be applied to. They have no keys."""
 
 
 class KeyConverter:
@@ -92,13 +92,13 @@ class KeyConverter:
 
     def _unsearchable(self, texts: list[str]) -> Problems:
         limit = self._pattern_input_bytes
-        problems = dict.fromkeys(_longer(texts, limit), f"key field longer than {limit} bytes, too long for a pattern")
+        problems = dict.fromkeys(_longer(texts, limit), f"is longer than {limit} bytes, too long for a pattern")
         return problems | {
-            i: "key field contains U+FDD0, which is not a character" for i, t in enumerate(texts) if DELIMITER in t
+            i: "contains U+FDD0, which is not a character" for i, t in enumerate(texts) if DELIMITER in t
         }
 
     def _too_long(self, keys: list[str]) -> Problems:
-        return dict.fromkeys(_longer(keys, self._key_bytes), f"key longer than {self._key_bytes} bytes")
+        return dict.fromkeys(_longer(keys, self._key_bytes), f"is longer than {self._key_bytes} bytes")
 
 
 def _longer(texts: list[str], limit: int) -> list[int]:
@@ -128,7 +128,7 @@ def text_of(entry: Scalar) -> str:
 def values(column: Sequence[Scalar], decimals: int, reread: Reread | None = None) -> tuple[NDArray[np.int64], Problems]:
     """Convert numbers to fixed-point numbers, rounded half to even."""
     result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column, reread)
-    return result, dict.fromkeys(failed, "value is not a number within bounds")
+    return result, dict.fromkeys(failed, "is not a number within bounds")
 
 
 def products(
@@ -141,14 +141,14 @@ def products(
     """Multiply two columns of numbers as decimals, and convert the products to fixed-point numbers, rounded once."""
     fixed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE)
     result, failed = fixed.convert_products(column, factors, reread, reread_factors)
-    return result, dict.fromkeys(failed, "value is not a product of two numbers within bounds")
+    return result, dict.fromkeys(failed, "is not a product of two numbers within bounds")
 
 
 def texts(column: Sequence[Scalar], limit: int) -> tuple[pa.DictionaryArray, Problems]:
     """Convert scalars to texts of at most `limit` bytes."""
     entries = texts_of(column)
     too_long = _longer(entries, limit)
-    problems = dict.fromkeys(too_long, f"value longer than {limit} bytes")
+    problems = dict.fromkeys(too_long, f"is longer than {limit} bytes")
     if too_long:
         entries = ["" if i in problems else text for i, text in enumerate(entries)]
     return pa.array(entries, pa.string()).dictionary_encode(), problems
@@ -165,10 +165,10 @@ def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Prob
         return _iso_times(column)
     decimals, divisor = _TICKS[unit]
     result, failed = FixedPoint(decimals, ROUND_FLOOR, LAST_INSTANT * divisor + divisor - 1).convert(column)
-    problems = dict.fromkeys(failed, "time is not a number within bounds")
+    problems = dict.fromkeys(failed, "is not a number within bounds")
     result //= divisor
     for i in np.flatnonzero(result < FIRST_INSTANT).tolist():
-        problems[i] = "time is not a number within bounds"
+        problems[i] = "is not a number within bounds"
     return result, problems
 
 
@@ -185,12 +185,12 @@ def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
         try:
             moment = datetime.fromisoformat(entry)  # type: ignore[arg-type]  # raises TypeError if it is not text
         except (ValueError, TypeError):
-            problems[i] = "time is not ISO 8601"
+            problems[i] = "is not ISO 8601"
             result.append(0)
             continue
         elapsed = moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)
         result.append(elapsed.days * 86_400_000 + elapsed.seconds * 1000 + elapsed.microseconds // 1000)
     instants = np.array(result, np.int64)
     for i in np.flatnonzero((instants < FIRST_INSTANT) | (instants > LAST_INSTANT)).tolist():
-        problems[i] = "time is not within the years 1 to 9999"
+        problems[i] = "is not within the years 1 to 9999"
     return instants, problems

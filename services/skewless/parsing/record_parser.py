@@ -242,7 +242,7 @@ def _key_source(format_: Format) -> _Texts:
         for row, key in zip(fields.rows, fields.keys, strict=True):
             keys[row] = key
         return keys, {
-            row: "record key missing" if record_keys[row] is None else f"record key: {reason}"
+            row: "record key is missing" if record_keys[row] is None else f"record key: {reason}"
             for row, reason in fields.invalid.items()
         }
 

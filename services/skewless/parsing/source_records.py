@@ -150,7 +150,7 @@ def header_texts(records: SourceRecords, header: str, purpose: str) -> tuple[lis
     `purpose` says in the reasons what the header is for. If a record has several headers of the name, the last counts.
     """
     found = [last_header(headers, header) for headers in records.headers]
-    return _decode(found, f"{purpose} header", bytes.decode)
+    return _decode(found, f"{purpose} header {header}", bytes.decode)
 
 
 def last_header(headers: Headers, name: str) -> bytes | None:
@@ -165,7 +165,7 @@ def _decode(
     for i, entry in enumerate(column):
         text = ""
         if entry is None:
-            problems[i] = f"{what} missing"
+            problems[i] = f"{what} is missing"
         else:
             try:
                 text = decode(entry)

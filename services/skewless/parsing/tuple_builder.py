@@ -15,7 +15,7 @@ from skewless.parsing.composite_key import CompositeKey
 from skewless.parsing.converters import KeyConverter, Problems, dates_with_times, is_missing, products, texts, times
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, ValueSettings, value_path
 from skewless.parsing.fixed_point import Reread, Scalar
-from skewless.parsing.formats.base import ExtractedFields, ParsedBatch
+from skewless.parsing.formats.base import ExtractedFields, ParsedBatch, source_label
 from skewless.parsing.key_rules import KeyRules
 from skewless.parsing.source_records import SourceRecords
 
@@ -33,8 +33,13 @@ class TupleBuilder:
             key_bytes=settings.limits.key_bytes,
             pattern_input_bytes=settings.limits.pattern_input_bytes,
         )
-        self._composite = CompositeKey(key.fields, settings.time.unit) if key.fields else None
+        self._composite = CompositeKey(settings) if key.fields else None
         self._values = {name: (value_path(settings, name), value) for name, value in settings.named_values.items()}
+        self._labels = {
+            "key": source_label("key", settings, key.header),
+            "time": source_label("time", settings, settings.time.header),
+            **{path: _value_label(path, settings, value) for path, value in self._values.values()},
+        }
         self._text_bytes = settings.limits.text_bytes
         self._time = settings.time
         self._tuples_per_record = settings.limits.tuples_per_record
@@ -46,13 +51,14 @@ class TupleBuilder:
         event_times = self._times(fields, rows, source)
         if self._composite is not None:
             fields.keys[:], problems = self._composite.convert(fields.parts, event_times[rows])
-            _mark_invalid(problems, rows, invalid)
+            for index, reason in problems.items():
+                invalid.setdefault(int(rows[index]), reason)
         key_column = self._keys.convert(fields.keys)
         keys, row_indices = key_column.keys, key_column.row_indices
         key_records = rows if fields.key_rows is None else rows[fields.key_rows]
         records = key_records if row_indices is None else key_records[row_indices]
-        _mark_invalid(key_column.unsearchable, key_records, invalid)
-        _mark_invalid(key_column.problems, records, invalid)
+        self._mark_invalid("key", key_column.unsearchable, key_records, invalid)
+        self._mark_invalid("key", key_column.problems, records, invalid)
         values = {
             name: self._value(fields, path, value, key_records, row_indices, len(keys))
             for name, (path, value) in self._values.items()
@@ -72,7 +78,7 @@ class TupleBuilder:
         if self._time.of_day is not None:
             column = dates_with_times(column, fields.parts[TIME_OF_DAY])
         converted, problems = times(column, self._time.unit)
-        _mark_invalid(problems, rows, fields.invalid)
+        self._mark_invalid("time", problems, rows, fields.invalid)
         result = np.zeros(len(source.values), np.int64)
         result[rows] = converted
         return result
@@ -90,7 +96,7 @@ class TupleBuilder:
         if value.field is None and value.header is None:
             return pa.array(np.full(tuples, value.constant * 10**value.decimals, np.int64))
         array, problems = self._converted(fields, path, value)
-        _mark_invalid({i: _reason(path, problem) for i, problem in problems.items()}, key_records, fields.invalid)
+        self._mark_invalid(path, problems, key_records, fields.invalid)
         return array if row_indices is None else array.take(pa.array(row_indices))
 
     def _converted(self, fields: ExtractedFields, path: str, value: ValueSettings) -> tuple[pa.Array, Problems]:
@@ -109,7 +115,7 @@ class TupleBuilder:
         array = array.take(pa.array(index, mask=index < 0))
         problems = {present[i]: problem for i, problem in problems.items()}
         if value.missing == "invalid":
-            problems |= {i: "value field missing" for i, is_null in enumerate(missing) if is_null}
+            problems |= {i: "is missing" for i, is_null in enumerate(missing) if is_null}
         return array, problems
 
     def _convert(
@@ -125,6 +131,11 @@ class TupleBuilder:
         else:
             numbers, problems = converters.values(column, value.decimals, reread)
         return pa.array(numbers), problems
+
+    def _mark_invalid(self, path: str, problems: Problems, records: NDArray[np.int32], invalid: Problems) -> None:
+        """Add the record of each problem of a field to `invalid`. The first reason of a record is kept."""
+        for index, problem in problems.items():
+            invalid.setdefault(int(records[index]), f"{self._labels[path]} {problem}")
 
     def _check_tuples_per_record(self, records: NDArray[np.int32], invalid: Problems) -> None:
         limit = self._tuples_per_record
@@ -144,15 +155,10 @@ def _present(
     return column, lambda indices: reread(path, indices if present is None else [present[i] for i in indices])
 
 
-def _mark_invalid(problems: Problems, records: NDArray[np.int32], invalid: Problems) -> None:
-    """Add the record of each problem to `invalid`. The first reason of a record is kept."""
-    for index, reason in problems.items():
-        invalid.setdefault(int(records[index]), reason)
-
-
-def _reason(path: str, problem: str) -> str:
-    """Return a problem of a value with the path of the value's setting."""
-    return problem if path == "value" else f"{path}{problem.removeprefix('value')}"
+def _value_label(path: str, settings: FieldSettings, value: ValueSettings) -> str:
+    """Return how reasons of dead letters call a value: that of a product names both fields."""
+    label = source_label(path, settings, value.header)
+    return label if value.times is None else f"{label} times {settings.required[f'{path}.times']}"
 
 
 def _to_array(rows: Sequence[int]) -> NDArray[np.int32]:

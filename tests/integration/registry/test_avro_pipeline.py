@@ -84,7 +84,7 @@ def test_pipeline_avro_whose_schema_evolves_is_exact_and_unreadable_records_are_
     bad = {
         "schema 987654 is unknown to the registry": good[:1] + (987_654).to_bytes(4, "big") + good[5:],
         f"schema {text} is of type JSON, not AVRO": good[:1] + text.to_bytes(4, "big") + good[5:],
-        f"key field missing in schema {removed}": written(REMOVED, removed, records[0][1]),
+        f"key field key is missing in schema {removed}": written(REMOVED, removed, records[0][1]),
         "no schema id: the first byte is neither 0 nor 1": b"{" + good[1:],
         f"broken Avro: ends too early (schema {schemas[0][1]})": good[:-1],
         f"broken Avro: has bytes after its end (schema {schemas[0][1]})": good + b"\0",

@@ -66,7 +66,7 @@ def test_protobuf_nested_message_with_references_is_read(registry_server: Regist
     parsed = parse(parser, [start + b"\x04\x02\x00" + payload, start + b"\x00", start + b"\x02\x0a", start + b"\xff"])
     assert (parsed.keys, parsed.values["value"].to_pylist()) == (["a"], [7])
     assert parsed.invalid == [
-        (1, f"key field missing in schema {schema_id}"),
+        (1, f"key field user.id is missing in schema {schema_id}"),
         (2, f"no message 5 in schema {schema_id}"),
         (3, f"no message at the beginning of the record (schema {schema_id})"),
     ]
@@ -131,7 +131,7 @@ def test_record_key_of_each_format_is_read_with_its_own_schema(registry_server: 
         assert parsed.keys == expected
         assert parsed.values["value"].to_pylist() == [7] * len(expected)
         if len(record_keys) > 1:
-            reason = f"record key: key field missing in schema {value_id}"
+            reason = f"record key: key field id is missing in schema {value_id}"
             assert parsed.invalid == [(2, reason), (3, "record key: no schema id: the first byte is neither 0 nor 1")]
 
 
@@ -162,8 +162,8 @@ def test_debezium_with_avro_keys_and_values_reads_both(registry_server: Registry
         parsed = parse(parser_of(registry_server.url, "avro", key=key, **fields), values, keys=keys)
         assert (parsed.keys, parsed.values["value"].to_pylist()) == (["1", "1", "2"], [1250, 725, -5])
         assert (parsed.filtered.tolist(), set(parsed.times[[0, 1, 4]].tolist())) == ([2, 3], {TIME_MS})
-        missing = "value" if "from" in key else "key"
-        assert parsed.invalid == [(5, "unknown op of Debezium"), (6, f"{missing} field missing")]
+        missing = "value field after.total" if "from" in key else "key field after.id"
+        assert parsed.invalid == [(5, "unknown op of Debezium"), (6, f"{missing} is missing")]
     parser = parser_of(registry_server.url, "avro", key={"field": "id"}, **{**fields, "envelope": DELETED})
     parsed = parse(parser, values, keys=keys)
     assert (parsed.keys, parsed.values["value"].to_pylist(), len(parsed.filtered)) == (["1"], [725], 5)

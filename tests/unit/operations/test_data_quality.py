@@ -63,11 +63,15 @@ def test_warnings_invalid_records_above_one_percent_are_one(quality: DataQuality
 def test_warnings_name_the_commonest_reason_with_its_newest_record() -> None:
     reasons = Reasons([invalid("no key", 1), invalid("no time", 2), None, invalid("no key", 3), invalid("no time", 4)])
     reasons.add(invalid("no key", 5))
-    quality = DataQuality(invalid=100, commonest=reasons.commonest())
-    assert warnings(quality, settings(), 1.0) == {
-        "invalid": '100 % of the recent records are invalid, mostly "no key", such as clicks/0/5: {"usr": 1}'
-    }
+    quality = DataQuality(invalid=100, reasons=reasons)
+    shown = '"no key" (3), "no time" (2), such as clicks/0/5: {"usr": 1}'
+    assert warnings(quality, settings(), 1.0) == {"invalid": f"100 % of the recent records are invalid: {shown}"}
     assert Reasons().commonest() is None
+
+
+def test_reasons_beyond_the_third_are_counted_together() -> None:
+    reasons = Reasons(invalid(reason, offset) for offset, reason in enumerate("aaabbcde"))
+    assert str(reasons) == '"a" (3), "b" (2), "c" (1) and others (2), such as clicks/0/2: {"usr": 1}'
 
 
 def test_tuples_in_a_record_are_its_tuples_or_those_of_its_rows() -> None:

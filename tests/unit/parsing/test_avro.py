@@ -111,7 +111,10 @@ def test_avro_elements_of_lists_are_tuples_with_the_values_of_their_record(tmp_p
     assert (parsed.keys, parsed.records.tolist()) == (["a", "b"], [0, 0])
     assert parsed.values["price"].to_pylist() == [1, 2]
     assert parsed.values["shop"].to_pylist() == ["s", "s"]
-    assert parsed.invalid == [(2, "key field missing"), (3, "values.price field missing")]
+    assert parsed.invalid == [
+        (2, "key field items[].sku is missing"),
+        (3, "values.price field items[].price is missing"),
+    ]
     values["price"]["missing"] = "skip"
     parsed = parse(schema, payloads, tmp_path, {"key": {"field": "items[].labels[]"}, "values": values})
     assert (parsed.keys, parsed.records.tolist()) == (["x", "y", "z"], [0, 0, 3])
@@ -130,7 +133,10 @@ def test_avro_maps_aliases_and_nested_records_are_found_by_path(tmp_path: Path) 
     settings = {"key": {"fields": [{"field": "user.id", "name": "user"}, {"field": "labels.eu", "name": "label"}]}}
     parsed = parse(schema, [encoded(schema, record) for record in records], tmp_path, settings)
     assert parsed.keys == ['["u1","x"]']
-    assert parsed.invalid == [(1, "key part user field missing"), (2, "key part label field missing")]
+    assert parsed.invalid == [
+        (1, "key part user field user.id is missing"),
+        (2, "key part label field labels.eu is missing"),
+    ]
 
 
 def test_avro_conditions_see_fields_of_any_type(tmp_path: Path) -> None:
@@ -157,7 +163,7 @@ def test_avro_conditions_see_fields_of_any_type(tmp_path: Path) -> None:
         ),
         (b"\x01", "broken Avro: has a negative length (schema schema.avsc)"),
         (b"\xff" * 11, "broken Avro: ends too early (schema schema.avsc)"),
-        (b"\x02\xff" + bytes(8), "key is not UTF-8"),
+        (b"\x02\xff" + bytes(8), "key field user is not UTF-8"),
         (None, "empty record"),
     ],
 )
@@ -188,8 +194,8 @@ def test_avro_fields_of_a_wrong_type_are_named(tmp_path: Path) -> None:
     parsed = parse(schema, [encoded(schema, record) for record in records], tmp_path, settings)
     assert parsed.keys == ["a"]
     assert parsed.invalid == [
-        (1, "key has the wrong type or is out of range"),
-        (2, "value has the wrong type or is out of range"),
+        (1, "key field key has the wrong type or is out of range"),
+        (2, "value field price has the wrong type or is out of range"),
     ]
 
 

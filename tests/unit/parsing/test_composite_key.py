@@ -19,7 +19,7 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
 from skewless.wire.tuples import parts_of
 
-WRONG_TYPE = "key part category has the wrong type or is out of range"
+WRONG_TYPE = "key part category field category has the wrong type or is out of range"
 HOURS = {"fields": [{"field": "category"}, {"field": "time", "name": "hour", "truncate": "hour"}]}
 JSON = {"key": HOURS, "time": {"field": "time", "unit": "iso8601"}}
 
@@ -55,13 +55,13 @@ def test_parser_composite_key_of_fields_is_a_compact_json_array() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b'{"time": "2010-12-01 08:00:00"}', "key part category field missing"),
+        (b'{"time": "2010-12-01 08:00:00"}', "key part category field category is missing"),
         (
             b'{"category": null, "time": "2010-12-01 08:00:00"}',
             WRONG_TYPE,
         ),
-        (b'{"category": "a"}', "key part hour field missing"),
-        (b'{"category": "a", "time": "soon"}', "time is not ISO 8601"),
+        (b'{"category": "a"}', "key part hour field time is missing"),
+        (b'{"category": "a", "time": "soon"}', "time field time is not ISO 8601"),
     ],
 )
 def test_parser_record_without_a_part_is_invalid(value: bytes, reason: str) -> None:
@@ -84,15 +84,15 @@ def test_parser_parts_from_everywhere_combine() -> None:
     parsed = parse({"format": "csv", "key": key}, b"x,b,90061", b"x,b", b"x,b,now")
     assert parsed.keys == ['["rk","3","1970-01-02T01:01:00Z","\\"","b","1970-01-02T00:00:00Z"]']
     assert parsed.invalid == [
-        (1, "key part day field missing"),
-        (2, "key part day: time is not a number within bounds"),
+        (1, "key part day field 2 is missing"),
+        (2, "key part day field 2 is not a number within bounds"),
     ]
 
 
 def test_parser_composite_key_longer_than_the_limit_is_invalid() -> None:
     settings = {**JSON, "limits": {"key_bytes": 30}}
     parsed = parse(settings, b'{"category": "aaaa", "time": "2010-12-01 08:00:00"}')
-    assert parsed.invalid == [(0, "key longer than 30 bytes")]
+    assert parsed.invalid == [(0, "key is longer than 30 bytes")]
 
 
 @pytest.mark.parametrize(

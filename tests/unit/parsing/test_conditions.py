@@ -110,7 +110,7 @@ def test_parser_record_that_does_not_meet_the_conditions_is_neither_tuple_nor_in
         b'{"type": {"sale": 1}, "k": "b", "at": 4}',
     )
     assert (parsed.keys, parsed.records.tolist(), parsed.filtered.tolist()) == (["a"], [1], [0, 3, 4, 7])
-    assert parsed.invalid == [(2, "malformed JSON"), (5, "key field missing"), (6, "empty record")]
+    assert parsed.invalid == [(2, "malformed JSON"), (5, "key field k is missing"), (6, "empty record")]
     assert parsed.times[[0, 1, 7]].tolist() == [1, 2, 4]
 
 

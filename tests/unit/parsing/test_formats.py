@@ -204,47 +204,57 @@ INVALID = {
     "json: half a surrogate pair": Invalid(KEY, rb'{"k":"\ud800"}', "malformed JSON"),
     "json: not UTF-8 in the key": Invalid(KEY, b'{"k":"\xff"}', "not UTF-8"),
     "json: not UTF-8 elsewhere": Invalid(KEY, b'{"k":"a","x":"\xc3"}', "not UTF-8"),
-    "json: key missing": Invalid(KEY, b'{"x":1}', "key field missing"),
-    "json: key null": Invalid(KEY, b'{"k":null}', "key has the wrong type or is out of range"),
-    "json: key object": Invalid(KEY, b'{"k":{}}', "key has the wrong type or is out of range"),
-    "json: root is not an object": Invalid(KEY, b"[1]", "key field missing"),
-    "json: list missing": Invalid(TAGS, b'{"n":1,"entities":{}}', "key field missing"),
-    "json: object null": Invalid(TAGS, b'{"n":1,"entities":null}', "key field missing"),
+    "json: key missing": Invalid(KEY, b'{"x":1}', "key field k is missing"),
+    "json: key null": Invalid(KEY, b'{"k":null}', "key field k has the wrong type or is out of range"),
+    "json: key object": Invalid(KEY, b'{"k":{}}', "key field k has the wrong type or is out of range"),
+    "json: root is not an object": Invalid(KEY, b"[1]", "key field k is missing"),
+    "json: list missing": Invalid(TAGS, b'{"n":1,"entities":{}}', "key field entities.hashtags[].text is missing"),
+    "json: object null": Invalid(TAGS, b'{"n":1,"entities":null}', "key field entities.hashtags[].text is missing"),
     "json: element without key": Invalid(
-        TAGS, b'{"n":1,"entities":{"hashtags":[{"text":"a"},{}]}}', "key field missing"
+        TAGS, b'{"n":1,"entities":{"hashtags":[{"text":"a"},{}]}}', "key field entities.hashtags[].text is missing"
     ),
     "json: element null": Invalid(
-        TAGS, b'{"n":1,"entities":{"hashtags":[{"text":null}]}}', "key has the wrong type or is out of range"
+        TAGS,
+        b'{"n":1,"entities":{"hashtags":[{"text":null}]}}',
+        "key field entities.hashtags[].text has the wrong type or is out of range",
     ),
-    "json: value missing": Invalid(KEY_VALUE, b'{"k":"a"}', "value field missing"),
-    "json: value boolean": Invalid(KEY_VALUE, b'{"k":"a","v":true}', "value has the wrong type or is out of range"),
+    "json: value missing": Invalid(KEY_VALUE, b'{"k":"a"}', "value field v is missing"),
+    "json: value boolean": Invalid(
+        KEY_VALUE, b'{"k":"a","v":true}', "value field v has the wrong type or is out of range"
+    ),
     "json: value NaN": Invalid(KEY_VALUE, b'{"k":"a","v":NaN}', "malformed JSON"),
-    "json: value text": Invalid(KEY_VALUE, b'{"k":"a","v":"NaN"}', "value is not a number within bounds"),
-    "json: value with underscore": Invalid(KEY_VALUE, b'{"k":"a","v":"1_0"}', "value is not a number within bounds"),
+    "json: value text": Invalid(KEY_VALUE, b'{"k":"a","v":"NaN"}', "value field v is not a number within bounds"),
+    "json: value with underscore": Invalid(
+        KEY_VALUE, b'{"k":"a","v":"1_0"}', "value field v is not a number within bounds"
+    ),
     "json: value too large": Invalid(
-        KEY_VALUE, b'{"k":"a","v":9223372036854775808}', "value is not a number within bounds"
+        KEY_VALUE, b'{"k":"a","v":9223372036854775808}', "value field v is not a number within bounds"
     ),
     "json: value too large with decimals": Invalid(
-        KEY_CENTS, b'{"k":"a","v":92233720368547758.08}', "value is not a number within bounds"
+        KEY_CENTS, b'{"k":"a","v":92233720368547758.08}', "value field v is not a number within bounds"
     ),
     "json: value of thirty digits": Invalid(
-        KEY_VALUE, b'{"k":"a","v":' + b"9" * 30 + b"}", "value is not a number within bounds"
+        KEY_VALUE, b'{"k":"a","v":' + b"9" * 30 + b"}", "value field v is not a number within bounds"
     ),
     "json: value beyond doubles": Invalid(
-        KEY_VALUE, b'{"k":"a","v":1e400}', "value has the wrong type or is out of range"
+        KEY_VALUE, b'{"k":"a","v":1e400}', "value field v has the wrong type or is out of range"
     ),
-    "json: time missing": Invalid(KEY_TIME, b'{"k":"a"}', "time field missing"),
-    "json: time after 9999": Invalid(KEY_TIME, b'{"k":"a","t":253402300800000}', "time is not a number within bounds"),
+    "json: time missing": Invalid(KEY_TIME, b'{"k":"a"}', "time field t is missing"),
+    "json: time after 9999": Invalid(
+        KEY_TIME, b'{"k":"a","t":253402300800000}', "time field t is not a number within bounds"
+    ),
     "json: time before year 1": Invalid(
-        KEY_TIME, b'{"k":"a","t":-62135596800001}', "time is not a number within bounds"
+        KEY_TIME, b'{"k":"a","t":-62135596800001}', "time field t is not a number within bounds"
     ),
-    "json: time of day missing": Invalid(DATED, b'{"k":"a","d":"1970-01-01"}', "time.of_day field missing"),
-    "csv: time of day missing": Invalid(LOG_BY_DAY, b"1970-01-02", "time.of_day field missing"),
-    "csv: time of day wrong": Invalid(LOG, b"1970-01-02 25:00 INFO", "time is not ISO 8601"),
-    "json: ISO 8601 number": Invalid(timed("iso8601"), b'{"k":"a","t":5}', "time is not ISO 8601"),
-    "json: ISO 8601 wrong day": Invalid(timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time is not ISO 8601"),
+    "json: time of day missing": Invalid(DATED, b'{"k":"a","d":"1970-01-01"}', "time.of_day field t is missing"),
+    "csv: time of day missing": Invalid(LOG_BY_DAY, b"1970-01-02", "time.of_day field 1 is missing"),
+    "csv: time of day wrong": Invalid(LOG, b"1970-01-02 25:00 INFO", "time field 0 is not ISO 8601"),
+    "json: ISO 8601 number": Invalid(timed("iso8601"), b'{"k":"a","t":5}', "time field t is not ISO 8601"),
+    "json: ISO 8601 wrong day": Invalid(
+        timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time field t is not ISO 8601"
+    ),
     "json: ISO 8601 before year 1": Invalid(
-        timed("iso8601"), b'{"k":"a","t":"0001-01-01T00:00:00+01:00"}', "time is not within the years 1 to 9999"
+        timed("iso8601"), b'{"k":"a","t":"0001-01-01T00:00:00+01:00"}', "time field t is not within the years 1 to 9999"
     ),
     "json: too deep": Invalid(KEY, b'{"k":"a","x":' + b"[" * 32 + b"]" * 32 + b"}", "nested deeper than 32"),
     "json: depth bomb": Invalid(KEY, b"[" * 100_000, "nested deeper than 32"),
@@ -254,29 +264,33 @@ INVALID = {
     "json: depth bomb of objects": Invalid(KEY, b'{"k":' * 40_000, "nested deeper than 32"),
     "json: depth bomb with NULs": Invalid(KEY, b"[\0" * 50, "nested deeper than 32"),
     "json: too large": Invalid(KEY, b'{"k":"' + b"a" * 262_144 + b'"}', "longer than 262144 bytes"),
-    "json: key too long": Invalid(KEY, b'{"k":"' + b"a" * 1025 + b'"}', "key longer than 1024 bytes"),
-    "json: key too long in UTF-8": Invalid(KEY, b'{"k":"%s"}' % ("é" * 513).encode(), "key longer than 1024 bytes"),
-    "json: key of too many digits": Invalid(KEY, b'{"k":' + b"9" * 4000 + b"}", "key longer than 1024 bytes"),
+    "json: key too long": Invalid(KEY, b'{"k":"' + b"a" * 1025 + b'"}', "key field k is longer than 1024 bytes"),
+    "json: key too long in UTF-8": Invalid(
+        KEY, b'{"k":"%s"}' % ("é" * 513).encode(), "key field k is longer than 1024 bytes"
+    ),
+    "json: key of too many digits": Invalid(
+        KEY, b'{"k":' + b"9" * 4000 + b"}", "key field k is longer than 1024 bytes"
+    ),
     "json: too many tuples": Invalid(
         {"key": {"field": "h[]"}}, b'{"h":[0' + b",0" * 10_000 + b"]}", "more than 10000 tuples"
     ),
     "tsv: tombstone": Invalid(TSV, None, "empty record"),
-    "tsv: nothing": Invalid(TSV, b"", "key field missing"),
-    "tsv: too few columns": Invalid(TSV, b"5", "key field missing"),
+    "tsv: nothing": Invalid(TSV, b"", "key field 1 is missing"),
+    "tsv: too few columns": Invalid(TSV, b"5", "key field 1 is missing"),
     "tsv: not UTF-8": Invalid(TSV, b"5\t\xff", "not UTF-8"),
-    "tsv: time is not a number": Invalid(TSV, b"x\tp", "time is not a number within bounds"),
-    "tsv: time is empty": Invalid(TSV, b"\tp", "time is not a number within bounds"),
+    "tsv: time is not a number": Invalid(TSV, b"x\tp", "time field 0 is not a number within bounds"),
+    "tsv: time is empty": Invalid(TSV, b"\tp", "time field 0 is not a number within bounds"),
     "tsv: too large": Invalid(TSV, b"5\t" + b"p" * 262_144, "longer than 262144 bytes"),
-    "csv: value column missing": Invalid(CSV, b"x,ann", "value field missing"),
-    "csv: value is inf": Invalid(CSV, b"x,ann,inf", "value is not a number within bounds"),
-    "csv: digits of another script": Invalid(CSV, "x,ann,٣".encode(), "value is not a number within bounds"),
+    "csv: value column missing": Invalid(CSV, b"x,ann", "value field n is missing"),
+    "csv: value is inf": Invalid(CSV, b"x,ann,inf", "value field n is not a number within bounds"),
+    "csv: digits of another script": Invalid(CSV, "x,ann,٣".encode(), "value field n is not a number within bounds"),
     "csv: quote left open": Invalid(QUOTED, b'x,"ann,7', "malformed quoting"),
     "csv: text after a quote": Invalid(QUOTED, b'x,"ann"y,7', "malformed quoting"),
     "json: a skipped key hides no bad value": Invalid(
-        VOTES, b'{"n":"x","h":["?"]}', "value is not a number within bounds"
+        VOTES, b'{"n":"x","h":["?"]}', "value field n is not a number within bounds"
     ),
     "text: tombstone": Invalid(TEXT, None, "empty record"),
-    "text: too long a key": Invalid(TEXT, b"a" * 1025, "key longer than 1024 bytes"),
+    "text: too long a key": Invalid(TEXT, b"a" * 1025, "key is longer than 1024 bytes"),
     "text: too many words": Invalid(WORDS, b"a " * 10_001, "more than 10000 tuples"),
 }
 
@@ -328,7 +342,7 @@ def test_text_parser_character_split_over_two_records_is_refused_in_both() -> No
 def test_json_parser_invalid_value_in_a_list_refuses_the_whole_record() -> None:
     settings = {"key": {"field": "i[].s"}, "value": {"field": "i[].n"}}
     parsed = parse(settings, b'{"i":[{"s":"x","n":1},{"s":"y","n":"?"}]}', b'{"i":[{"s":"z","n":3}]}')
-    assert parsed.invalid == [(0, "value is not a number within bounds")]
+    assert parsed.invalid == [(0, "value field i[].n is not a number within bounds")]
     assert parsed.keys == ["z"]
     assert parsed.records.tolist() == [1]
 

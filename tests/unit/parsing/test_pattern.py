@@ -115,7 +115,7 @@ def test_key_pattern_field_beyond_the_search_limit_refuses_its_record_only() -> 
         "limits": {"pattern_input_bytes": 5},
     }
     parsed = parse(settings, b"a c b", b"a c b a", b"\xc3\xa9\xc3\xa9.", b"\xc3\xa9\xc3\xa9\xc3\xa9", b"b")
-    reason = "key field longer than 5 bytes, too long for a pattern"
+    reason = "key is longer than 5 bytes, too long for a pattern"
     assert parsed.invalid == [(1, reason), (3, reason)]
     assert parsed.keys == ["a", "B", "B"]
     assert parsed.records.tolist() == [0, 0, 4]
@@ -123,7 +123,7 @@ def test_key_pattern_field_beyond_the_search_limit_refuses_its_record_only() -> 
 
 def test_key_pattern_field_that_contains_the_delimiter_refuses_its_record_only() -> None:
     parsed = parse({"key": {"pattern": "a"}}, b"a", f"a{DELIMITER}a".encode(), b"xa")
-    assert parsed.invalid == [(1, "key field contains U+FDD0, which is not a character")]
+    assert parsed.invalid == [(1, "key contains U+FDD0, which is not a character")]
     assert parsed.keys == ["a", "a"]
     assert parsed.records.tolist() == [0, 2]
 

@@ -75,7 +75,7 @@ def test_protobuf_absent_fields_have_their_default_or_are_missing(tmp_path: Path
     assert parsed.keys == ["", "a"]
     assert parsed.values["price"].to_pylist() == [0, 7]
     assert parsed.values["discount"].to_pylist() == [None, 0]
-    assert parsed.invalid == [(2, "key field missing")]
+    assert parsed.invalid == [(2, "key field user.id is missing")]
 
 
 def test_protobuf_wrappers_oneofs_and_names_of_json_are_read(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_protobuf_wrappers_oneofs_and_names_of_json_are_read(tmp_path: Path) -> 
     messages = [click(label={"value": "x"}, page="/", camel_case="c"), click(label={}, page="/"), click(ad="a")]
     parsed = parse(messages, tmp_path, {"key": {"fields": parts}})
     assert parsed.keys == ['["x","/","c"]', '["","/",""]']
-    assert parsed.invalid == [(2, "key part label field missing")]
+    assert parsed.invalid == [(2, "key part label field label is missing")]
 
 
 def test_protobuf_elements_of_lists_are_tuples(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_protobuf_elements_of_lists_are_tuples(tmp_path: Path) -> None:
             "broken Protobuf: ends too early (schema click.descriptors)",
         ),
         (b"\x0f", "broken Protobuf: has an unknown wire type (schema click.descriptors)"),
-        (b"\x0a\x03\x0a\x01\xff", "key is not UTF-8"),
+        (b"\x0a\x03\x0a\x01\xff", "key field user.id is not UTF-8"),
         (None, "empty record"),
     ],
 )

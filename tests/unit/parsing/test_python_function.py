@@ -79,8 +79,8 @@ def test_function_error_makes_only_its_records_invalid() -> None:
         (b'{"is":5}', "splitter.python returned int, should return dict or None for each record"),
         (b'{"is":[{}]}', "splitter.python returned list, should return dict or None for each record"),
         (b'{"is":"object"}', "splitter.python returned a document that JSON cannot contain: TypeError"),
-        (b'{"is":{"k":null}}', "key has the wrong type or is out of range"),
-        (b'{"is":{}}', "key field missing"),
+        (b'{"is":{"k":null}}', "key field k has the wrong type or is out of range"),
+        (b'{"is":{}}', "key field k is missing"),
     ],
 )
 def test_function_wrong_document_is_an_invalid_record(record: bytes, reason: str) -> None:

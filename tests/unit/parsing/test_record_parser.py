@@ -51,11 +51,11 @@ def test_parser_record_key_in_each_encoding_is_the_key(encoding: str, record_key
 @pytest.mark.parametrize(
     ("encoding", "record_key", "reason"),
     [
-        ("utf8", None, "record key missing"),
+        ("utf8", None, "record key is missing"),
         ("utf8", b"\xff", "record key is not UTF-8"),
         ("int64", b"1234", "record key is not an int64 of 8 bytes"),
         ("int32", b"", "record key is not an int32 of 4 bytes"),
-        ("utf8", b"x" * 1025, "key longer than 1024 bytes"),
+        ("utf8", b"x" * 1025, "key is longer than 1024 bytes"),
     ],
 )
 def test_parser_invalid_record_key_makes_its_record_invalid(
@@ -77,9 +77,9 @@ def test_parser_record_key_in_json_is_the_key() -> None:
     )
     assert (parsed.keys, parsed.records.tolist()) == (["7", "a"], [0, 1])
     assert parsed.invalid == [
-        (2, "record key: key field missing"),
+        (2, "record key: key field user.id is missing"),
         (3, "record key: malformed JSON"),
-        (4, "record key missing"),
+        (4, "record key is missing"),
         (5, "malformed JSON"),
     ]
     parsed = parse({"key": {**key, "lowercase": True}}, keys=[b'"Ab"', b"true", b"1.5", b'{"a": 1}', b"null"])
@@ -131,7 +131,11 @@ def test_parser_header_as_key_takes_the_last_header_of_its_name() -> None:
     headers: list[Headers] = [[("who", b"a"), ("other", b"x"), ("who", b"b")], [("who", None)], [], [("who", b"\xff")]]
     parsed = parse({"key": {"header": "who"}}, headers=headers)
     assert parsed.keys == ["b"]
-    assert parsed.invalid == [(1, "key header missing"), (2, "key header missing"), (3, "key header is not UTF-8")]
+    assert parsed.invalid == [
+        (1, "key header who is missing"),
+        (2, "key header who is missing"),
+        (3, "key header who is not UTF-8"),
+    ]
 
 
 def test_parser_value_and_time_from_headers_combine_with_a_key_field() -> None:
@@ -157,8 +161,8 @@ def test_parser_value_and_time_from_headers_combine_with_a_key_field() -> None:
     assert parsed.times[[0, 4]].tolist() == [7_000, 9_000]
     assert parsed.invalid == [
         (1, "malformed JSON"),
-        (2, "value is not a number within bounds"),
-        (3, "time is not a number within bounds"),
+        (2, "value header price is not a number within bounds"),
+        (3, "time header at is not a number within bounds"),
     ]
 
 

@@ -61,7 +61,7 @@ def test_values_in_headers_are_named_optional_and_text() -> None:
     assert parsed.values["price"].to_pylist() == [125, 125, 200]
     assert parsed.values["amount"].to_pylist() == [3, 3, 4]
     assert parsed.values["shop"].to_pylist() == ["north", "north", None]
-    assert parsed.invalid == [(2, "values.shop header is not UTF-8")]
+    assert parsed.invalid == [(2, "values.shop header shop is not UTF-8")]
 
 
 def test_key_with_the_path_of_an_optional_value_is_required() -> None:
@@ -112,23 +112,23 @@ def test_named_values_of_valid_records_are_converted_and_missing_ones_are_null(
 @pytest.mark.parametrize(
     ("field", "written", "reason"),
     [
-        ("p", "null", "values.price has the wrong type or is out of range"),
-        ("p", None, "values.price field missing"),
-        ("p", '""', "values.price is not a number within bounds"),
-        ("p", '"ten"', "values.price is not a number within bounds"),
-        ("p", "1e400", "values.price has the wrong type or is out of range"),
-        ("p", '"NaN"', "values.price is not a number within bounds"),
-        ("p", '"Infinity"', "values.price is not a number within bounds"),
-        ("p", "1e17", "values.price is not a number within bounds"),
-        ("n", "1e18", "values.amount is not a product of two numbers within bounds"),
-        ("n", "true", "values.amount.times has the wrong type or is out of range"),
-        ("n", '"x"', "values.amount is not a product of two numbers within bounds"),
-        ("m", "null", "values.name has the wrong type or is out of range"),
-        ("m", '""', "values.name field missing"),
-        ("m", '"' + 1025 * "x" + '"', "values.name longer than 1024 bytes"),
+        ("p", "null", "values.price field p has the wrong type or is out of range"),
+        ("p", None, "values.price field p is missing"),
+        ("p", '""', "values.price field p is not a number within bounds"),
+        ("p", '"ten"', "values.price field p is not a number within bounds"),
+        ("p", "1e400", "values.price field p has the wrong type or is out of range"),
+        ("p", '"NaN"', "values.price field p is not a number within bounds"),
+        ("p", '"Infinity"', "values.price field p is not a number within bounds"),
+        ("p", "1e17", "values.price field p is not a number within bounds"),
+        ("n", "1e18", "values.amount field p times n is not a product of two numbers within bounds"),
+        ("n", "true", "values.amount.times field n has the wrong type or is out of range"),
+        ("n", '"x"', "values.amount field p times n is not a product of two numbers within bounds"),
+        ("m", "null", "values.name field m has the wrong type or is out of range"),
+        ("m", '""', "values.name field m is missing"),
+        ("m", '"' + 1025 * "x" + '"', "values.name field m is longer than 1024 bytes"),
         ("u", '"' + 400_000 * "x" + '"', "longer than 262144 bytes"),
-        ("s", '"none"', "values.score is not a number within bounds"),
-        ("s", "[]", "values.score has the wrong type or is out of range"),
+        ("s", '"none"', "values.score field s is not a number within bounds"),
+        ("s", "[]", "values.score field s has the wrong type or is out of range"),
     ],
 )
 def test_record_with_an_invalid_value_is_invalid_with_field_and_reason(

@@ -56,7 +56,7 @@ def test_test_cases_that_hold_pass(run: Run) -> None:
             "name": "others",
             "values": LATE_AND_INVALID,
             "late": [late],
-            "invalid": [{"offset": 4, "reason": "key field missing"}],
+            "invalid": [{"offset": 4, "reason": "key field k is missing"}],
         },
         {"name": "whole records", "records": [whole], "results": [{"count": 1, "revision": 0}]},
         {"name": "topics", "values": RECORDS, "topics": {"late": []}},

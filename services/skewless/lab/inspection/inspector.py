@@ -325,7 +325,7 @@ def _by_record_key(records: SourceRecords) -> ParsedBatch:
     keys, rows, invalid = [], [], []
     for row, key in enumerate(records.keys):
         if key is None:
-            invalid.append((row, "record key missing"))
+            invalid.append((row, "record key is missing"))
             continue
         try:
             keys.append(key.decode())

@@ -16,6 +16,7 @@ from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldRef, FieldSettings, LimitSettings
 from skewless.parsing.fixed_point import Scalar
+from skewless.parsing.json_path import ROOT
 from skewless.parsing.source_records import SourceRecords
 from skewless.schema_registry.cache import SchemaCache
 from skewless.schema_registry.schema import SchemaId
@@ -222,7 +223,14 @@ def is_part(path: str) -> bool:
     return path.startswith("key.fields.") or path == TIME_OF_DAY
 
 
-def part_or_group(path: str, fields: FieldSettings) -> str:
-    """Return how reasons of dead letters call a field: its path, such as `key`, or a part of a composite key."""
+def source_label(path: str, fields: FieldSettings, header: str | None = None) -> str:
+    """Return how reasons of dead letters call a field or header: its setting and its name, such as `key field user.id`.
+
+    `path` is the path of its group of settings. A key that is the whole line or record key is called `key`.
+    """
     *_, number = path.split(".")
-    return f"key part {fields.key.parts[int(number)]}" if number.isdigit() else path
+    group = f"key part {fields.key.parts[int(number)]}" if number.isdigit() else path
+    if header is not None:
+        return f"{group} header {header}"
+    field_name = fields.required.get(path, ROOT)
+    return group if field_name == ROOT else f"{group} field {field_name}"

@@ -22,7 +22,7 @@ from skewless.parsing.formats.base import (
     OptionalFields,
     SampledField,
     is_part,
-    part_or_group,
+    source_label,
 )
 from skewless.parsing.json_path import field_setting
 from skewless.parsing.line_decoder import LineDecoder, line_of
@@ -79,7 +79,7 @@ class Delimited(Format):
         self._columns = {path: column for path, column in columns.items() if path not in skipped}
         """Column number of each required field, by the path of its settings."""
         self._optional = {path: _column(reference, names) for path, reference in fields.optional.items()}
-        self._names = {path: part_or_group(path, fields) for path in self._columns}
+        self._labels = {path: source_label(path, fields) for path in self._columns}
         self._last = max(self._columns.values(), default=-1)
         """Number of the last column that is required."""
         self._split = self._splitter(settings, max([self._last, *columns.values(), *self._optional.values()]) + 1)
@@ -177,7 +177,7 @@ class Delimited(Format):
 
     def _missing(self, count: int) -> str:
         """Return the reason for a line of only `count` columns."""
-        return next(f"{self._names[path]} field missing" for path, column in self._columns.items() if column >= count)
+        return next(f"{self._labels[path]} is missing" for path, column in self._columns.items() if column >= count)
 
     @classmethod
     def sample(cls, settings: DelimitedSettings, _key: str, fields: Sequence[tuple[FieldRef, Any]]) -> bytes:

@@ -15,7 +15,7 @@ from skewless.parsing.converters import Problems, Unit
 from skewless.parsing.elements import ARRAY, NOT_UTF8, Entry, Scanned, WantedPaths
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, value_fields
 from skewless.parsing.fixed_point import Scalar
-from skewless.parsing.formats.base import ExtractedFields, OptionalFields, is_part, part_or_group
+from skewless.parsing.formats.base import ExtractedFields, OptionalFields, is_part, source_label
 from skewless.parsing.formats.schema_format import SchemaFormat, SchemaFormatSettings
 from skewless.parsing.json_path import path_problems, paths_of
 
@@ -63,7 +63,7 @@ class ElementFormat(SchemaFormat[Compiled]):
         self._required, self._optional = paths_of(fields.required), paths_of(fields.optional)
         self._wanted = WantedPaths.of(self._required.values())
         self._wanted_optional = WantedPaths.of(self._optional.values())
-        self._names = {name: part_or_group(name, fields) for name in self._required}
+        self._labels = {name: source_label(name, fields) for name in self._required}
         self._units = _units(fields)
         self._values = {name: value for name, (value, _) in value_fields(fields).items()}
         super().__init__(settings, fields)
@@ -176,16 +176,16 @@ class ElementFormat(SchemaFormat[Compiled]):
         for element, entry in enumerate(column):
             if type(entry) in accepted or (entry is None and may_be_missing):
                 continue
-            reason = f"{self._names[name]} has the wrong type or is out of range"
+            reason = f"{self._labels[name]} has the wrong type or is out of range"
             if entry is None:
                 reason = self._missing(name, scan, slot)
             elif entry is NOT_UTF8:
-                reason = f"{self._names[name]} is not UTF-8"
+                reason = f"{self._labels[name]} is not UTF-8"
             reasons.setdefault(int(records[element]), reason)
 
     def _missing(self, name: str, scan: Scan, slot: int) -> str:
         where = f" in {scan.label}" if slot in scan.absent else ""
-        return f"{self._names[name]} field missing{where}"
+        return f"{self._labels[name]} is missing{where}"
 
     def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:
         """Read the fields that exist; see `Format.lookup`."""

@@ -26,7 +26,7 @@ from skewless.parsing.formats.base import (
     OptionalFields,
     SampledField,
     is_part,
-    part_or_group,
+    source_label,
 )
 from skewless.parsing.json_path import (
     DecoderSchema,
@@ -91,7 +91,7 @@ class Json(Format):
     def __init__(self, _settings: JsonSettings, fields: FieldSettings) -> None:
         self._limits = fields.limits
         self._paths = paths_of(fields.required)
-        self._names = {path: part_or_group(path, fields) for path in self._paths}
+        self._labels = {path: source_label(path, fields) for path in self._paths}
         key, time = self._paths.get("key"), self._paths.get("time")
         values = {name: self._paths[name] for name in value_fields(fields)}
         parts = {name: path for name, path in self._paths.items() if is_part(name)}
@@ -246,9 +246,9 @@ class Json(Format):
             error_path = (*error_path, missing["name"])
         for name, path in self._paths.items():
             if path == error_path and not missing:
-                return f"{self._names[name]} has the wrong type or is out of range"
+                return f"{self._labels[name]} has the wrong type or is out of range"
             if path[: len(error_path)] == error_path:
-                return f"{self._names[name]} field missing"
+                return f"{self._labels[name]} is missing"
         return "fields of the wrong type"
 
     @classmethod

@@ -146,7 +146,7 @@ def test_inspector_tombstones_and_invalid_records_are_counted() -> None:
     found = inspected([batch([*clicks(98), None, b"{}"], key=b"a")], key="user")
     assert found["null_value_share"] == 0.01
     assert found["keys"][0]["invalid_share"] == 0.02
-    assert {entry["reason"] for entry in found["keys"][0]["invalid"]} == {"empty record", "key field missing"}
+    assert {entry["reason"] for entry in found["keys"][0]["invalid"]} == {"empty record", "key field user is missing"}
 
 
 def test_inspector_json_of_which_a_third_is_broken_shows_the_share_and_the_reason(

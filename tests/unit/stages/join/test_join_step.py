@@ -183,10 +183,10 @@ def test_join_step_ids_in_record_key_and_header_are_paired() -> None:
 @pytest.mark.parametrize(
     ("side", "bad", "reason"),
     [
-        (LEFT, OutputRecord("any", b'{"time": 1}'), "left: record key missing"),
+        (LEFT, OutputRecord("any", b'{"time": 1}'), "left: record key is missing"),
         (LEFT, OutputRecord("any", b'{"time": 1}', key=b"\xff"), "left: record key is not UTF-8"),
         (LEFT, OutputRecord("any", None, key=b"a"), "left: empty record"),
-        (RIGHT, OutputRecord("any", b'{"time": 1}', key=b"a"), "right: id header missing"),
+        (RIGHT, OutputRecord("any", b'{"time": 1}', key=b"a"), "right: id header id is missing"),
         (RIGHT, OutputRecord("any", b'{"time": 1}', key=b"a", headers=(("id", b"b"),)), "right: the record key is not"),
     ],
 )
