@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Source, free_ports
@@ -135,6 +136,32 @@ def test_status_of_a_starting_process_says_why_it_is_not_ready(
     assert f"waiting  splitter-0 is not ready: {reason}\n" in shown.stdout
     assert "splitter: no process runs" not in shown.stdout
     assert "router: no process runs" in shown.stdout
+
+
+def test_status_of_members_whose_command_has_ended_says_that_no_process_runs(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker lists an ended process until its session expires. That of this member never does, because it lives."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    member = f"{pipeline.settings.full_name}-router-0"
+    options = {"group.id": pipeline.settings.group("router"), "client.id": member, "group.instance.id": member}
+    consumer = Consumer({"bootstrap.servers": broker, **options})
+    try:
+        consumer.subscribe([pipeline.settings.topic("tuples")])
+        with published_processes.published(pipeline.settings, {"router-0": 0}):
+
+            def processes() -> list[str]:
+                consumer.poll(0.1)
+                found: list[str] = status_json(pipeline)["stages"][1]["processes"]
+                return found
+
+            until(lambda: processes() == ["router-0"])
+        result = status(pipeline)
+    finally:
+        consumer.close()
+    assert result.exit_code == 1
+    assert "problem  router: no process runs\n" in result.stdout
 
 
 @pytest.mark.thorough

@@ -52,7 +52,7 @@ def check_not_running(settings: PipelineSettings, processes: Collection[str]) ->
             f"pipeline {settings.name} already runs: {', '.join(named[:LISTED])}{more}. This run would replace these "
             "processes, and they would end: stop them first, or add --take-over to replace them"
         )
-    own = _own_addresses()
+    own = own_addresses()
     return [
         f"{settings.full_name}-{process} was last at {host}: if it still runs there, this run replaces it"
         for process, host in members_of_run.items()
@@ -60,6 +60,9 @@ def check_not_running(settings: PipelineSettings, processes: Collection[str]) ->
     ]
 
 
-def _own_addresses() -> set[str]:
+def own_addresses() -> frozenset[str]:
+    """Return the addresses of this machine."""
     families = (socket.AF_INET, socket.AF_INET6)
-    return {each.address for found in psutil.net_if_addrs().values() for each in found if each.family in families}
+    return frozenset(
+        each.address for found in psutil.net_if_addrs().values() for each in found if each.family in families
+    )

@@ -23,6 +23,7 @@ from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import first_records, read_ranges
+from skewless.lab.local.published_processes import recently_ended
 from skewless.operations.data_quality import (
     MAX_LATE_SHARE,
     QUALITY_TOPICS,
@@ -34,6 +35,7 @@ from skewless.operations.data_quality import (
 )
 from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import RecentRecords, recent_records
+from skewless.operations.running_processes import own_addresses
 from skewless.wire.changelog import decode_checkpoint
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.offset_metadata import engine_of
@@ -172,7 +174,7 @@ def status(
         if all(topic in partition_counts for topic, _ in start.input_topics())
     ]
     newest = _newest_event(settings, {stage.name: stage for stage in stages}.get(topology.SOURCE_STAGE))
-    stages = with_end_of_splitter(_with_readiness(settings, stages))
+    stages = with_end_of_splitter(_without_ended(settings, _with_readiness(settings, stages)))
     by_name = {stage.name: stage for stage in stages}
     topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in partition_counts}
     quality = data_quality(offsets, topics, now_ms - round(1000 * recent_s))
@@ -257,6 +259,29 @@ def _with_readiness(settings: PipelineSettings, stages: Sequence[StageStatus]) -
         replace(stage, readiness={name: found[name] for name in sorted(found) if name.rpartition("-")[0] == stage.name})
         for stage in stages
     ]
+
+
+def _without_ended(settings: PipelineSettings, stages: Sequence[StageStatus]) -> list[StageStatus]:
+    """Return the stages without the members that a command on this machine ran until it ended.
+
+    The broker lists an ended process until its session expires. One that answers has been started again.
+    """
+    ended = recently_ended(settings)
+    own = own_addresses() if ended else frozenset()
+
+    def runs(stage: StageStatus, member: str, host: str) -> bool:
+        process = member.removeprefix(f"{settings.full_name}-")
+        return process not in ended or process in stage.readiness or host not in own
+
+    found = []
+    for stage in stages:
+        members = zip(stage.group.members, stage.group.hosts, strict=True)
+        running = [(member, host) for member, host in members if runs(stage, member, host)]
+        group = stage.group._replace(
+            members=tuple(member for member, _ in running), hosts=tuple(host for _, host in running)
+        )
+        found.append(replace(stage, group=group))
+    return found
 
 
 def with_end_of_splitter(stages: Sequence[StageStatus]) -> list[StageStatus]:

@@ -6,12 +6,16 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local.folders import file_lock, state_folder
+
+KEPT_S = 300.0
+"""Time for which the file of an ended command is kept: the maximum of `transport.session_timeout_s`."""
 
 
 class Published(NamedTuple):
@@ -34,7 +38,8 @@ def registering(settings: PipelineSettings) -> Iterator[None]:
 def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[None]:
     """Publish the metrics ports of a pipeline's processes, such as `router-0`, until the end of the block.
 
-    The file is locked as long as this process lives. The kernel releases the lock also if the process is killed.
+    The file is locked as long as this process lives. The kernel releases the lock also if the process is killed. The
+    file remains for a while, because it says which processes have ended.
     """
     pid = os.getpid()
     path = _folder() / f"{settings.full_name}.{pid}.json"
@@ -46,26 +51,45 @@ def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(path)
 
 
 def read(settings: PipelineSettings, *, except_pid: int | None = None) -> Mapping[str, Published]:
-    """Return the published processes of a pipeline whose command runs, without those of the command `except_pid`.
+    """Return the published processes of a pipeline whose command runs, without those of the command `except_pid`."""
+    return {
+        name: process
+        for name, process, ended_at in _published(settings)
+        if ended_at is None and process.pid != except_pid
+    }
 
-    Removes the files of commands that were killed.
+
+def recently_ended(settings: PipelineSettings) -> frozenset[str]:
+    """Return the processes of a pipeline whose command has ended, and whose sessions may not have expired yet.
+
+    For a command that was killed, they are known only if it was started recently.
     """
-    found: dict[str, Published] = {}
+    start = time.time() - settings.transport.session_timeout_s
+    ended = {name for name, _, ended_at in _published(settings) if ended_at is not None and ended_at > start}
+    return frozenset(ended - read(settings).keys())
+
+
+def _published(settings: PipelineSettings) -> Iterator[tuple[str, Published, float | None]]:
+    """Yield each process with the time at which its command ended, in seconds since the epoch; None if it runs.
+
+    Removes the files of commands that ended long ago.
+    """
     for path in sorted(_folder().glob(f"{settings.full_name}.*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError), path.open() as file:
             document = json.load(file)
-            if not _identity(settings).items() <= document.items() or document["pid"] == except_pid:
+            if not _identity(settings).items() <= document.items():
                 continue
-            if _is_locked(file.fileno()):
-                ports = document["ports"].items()
-                found |= {str(name): Published(int(document["pid"]), int(port)) for name, port in ports}
-            else:
+            ended_at = None if _is_locked(file.fileno()) else path.stat().st_mtime
+            if ended_at is not None and ended_at < time.time() - KEPT_S:
                 path.unlink()
-    return found
+                continue
+            processes = document["ports"].items()
+            yield from ((str(name), Published(int(document["pid"]), int(port)), ended_at) for name, port in processes)
 
 
 def _folder() -> Path:
