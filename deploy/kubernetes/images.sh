@@ -81,7 +81,7 @@ make_image() {
 }
 
 source=$(source_of)
-version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$root/services/skewless/__init__.py")
+version=$(sed -n 's/^VERSION = "\(.*\)"/\1/p' "$root/services/skewless/version.py")
 revision=$(cd "$root" && git rev-parse HEAD)
 make_pause
 for target in ${*:-slim spark}; do make_image "$target"; done

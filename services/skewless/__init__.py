@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from skewless.version import VERSION
+
 if TYPE_CHECKING:
     from skewless import testing
     from skewless.algorithms.aggregates.elements import (
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from skewless.client import Balancer
     from skewless.errors import CheckFailedError, ConfigurationError, SkewlessError
 
-__version__ = "0.3.0-dev"
+__version__ = VERSION
 
 __all__ = [
     "Balancer",

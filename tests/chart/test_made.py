@@ -18,11 +18,12 @@ from dashboards.generate.own_metrics import own_metrics
 from helm.generate import files, stages
 from helpers.docs_blocks import ROOT, blocks
 from helpers.source_files import assert_none
-from skewless import __version__, topology
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.settings import KafkaSettings
 from skewless.monitoring.metrics import METRICS
 from skewless.service import STOP_S
+from skewless.version import VERSION
 
 CHART = ROOT / "helm" / "skewless"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -72,7 +73,7 @@ def test_chart_topology_names_the_stages_of_each_dashboard() -> None:
 
 def test_chart_versions_equal_the_package_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["version"] == chart["appVersion"] == __version__
+    assert chart["version"] == chart["appVersion"] == VERSION
 
 
 def test_chart_is_described_for_artifact_hub() -> None:

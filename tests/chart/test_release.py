@@ -18,7 +18,7 @@ from helpers.docs_blocks import ROOT
 from helpers.oci_registry import registry
 
 VERSION = "9.8.7"
-CHANGED = ("services/skewless/__init__.py", "helm/skewless/Chart.yaml", "CHANGELOG.md")
+CHANGED = ("services/skewless/version.py", "helm/skewless/Chart.yaml", "CHANGELOG.md")
 
 
 def git(clone: Path, *arguments: str) -> str:
@@ -43,7 +43,7 @@ def clone(tools: Path, tmp_path: Path) -> Path:
     git(clone, "add", "--all")
     (clone / ".venv").symlink_to(Path(sys.prefix))
     module, chart, changelog = (clone / name for name in CHANGED)
-    module.write_text(re.sub(r'(?m)^__version__ = ".*"$', f'__version__ = "{VERSION}"', module.read_text()))
+    module.write_text(re.sub(r'(?m)^VERSION = ".*"$', f'VERSION = "{VERSION}"', module.read_text()))
     chart.write_text(re.sub(r"(?m)^(version|appVersion): .*$", rf"\1: {VERSION}", chart.read_text()))
     changelog.write_text(re.sub(r"(?m)^## .*$", f"## {VERSION} (2031-02-03)", changelog.read_text(), count=1))
     commit(clone)

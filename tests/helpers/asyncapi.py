@@ -17,7 +17,7 @@ import jsonschema
 
 from helpers.kafka import Record
 from helpers.tools import unavailable
-from skewless.asyncapi.document import VERSION, Document
+from skewless.asyncapi.document import ASYNCAPI, Document
 from skewless.asyncapi.messages import Message, messages_of
 from skewless.lab.local.folders import cache_folder, file_lock
 from skewless.wire.headers import JSON, SCHEMA_HEADER
@@ -36,7 +36,7 @@ def official_schema() -> dict[str, Any]:
         if not tarball.is_file() or _integrity(tarball) != INTEGRITY:
             _fetch(tarball)
         with tarfile.open(tarball) as package:
-            file = package.extractfile(f"package/schemas/{VERSION}-without-$id.json")
+            file = package.extractfile(f"package/schemas/{ASYNCAPI}-without-$id.json")
             assert file is not None
             schema: dict[str, Any] = json.load(file)
     return schema

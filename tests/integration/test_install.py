@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.docs_blocks import ROOT
-from skewless import __version__
+from skewless.version import VERSION
 
 pytestmark = pytest.mark.thorough
 
@@ -57,7 +57,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_wheel_in_an_empty_environment_is_that_version(installed: Run) -> None:
-    assert installed("--version").split()[-1] == __version__
+    assert installed("--version").split()[-1] == VERSION
 
 
 def test_wheel_in_an_empty_environment_inspects_a_topic_and_writes_its_pipeline(

@@ -18,7 +18,6 @@ import numpy as np
 
 from helpers.docs_blocks import PAGES, ROOT, Block, blocks
 from helpers.source_files import assert_none, line_of, place, problem_of
-from skewless import __version__
 from skewless.algorithms.aggregates import AGGREGATES, ResultField
 from skewless.algorithms.value_type import ValueType
 from skewless.apidocs import reference_pages
@@ -29,6 +28,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
 from skewless.testing import cases
+from skewless.version import VERSION
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.hot_keys import HotKeyChange
@@ -233,8 +233,8 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_version_is_the_same_in_the_package_the_readme_and_the_changelog() -> None:
-    assert f"This is version {__version__}, " in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"This is version {VERSION}, " in (ROOT / "README.md").read_text(encoding="utf-8")
     headings = re.findall(r"(?m)^## (\S+) \((.*)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
-    is_released = "-dev" not in __version__
-    assert headings[0][0] == __version__
+    is_released = "-dev" not in VERSION
+    assert headings[0][0] == VERSION
     assert (headings[0][1] != "not released yet") == is_released

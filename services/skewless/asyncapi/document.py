@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from skewless import __version__, topology
+from skewless import topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.messages import GUARANTEE_TEXTS, Message, messages_of, with_schema
 from skewless.asyncapi.schemas import Schema, ref, schemas
@@ -22,12 +22,13 @@ from skewless.config.topic_plan import topic_spec
 from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.schema_registry.result_schemas import SchemaFormat
+from skewless.version import VERSION
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.headers import JSON
 from skewless.wire.tuples import TUPLE, TUPLE_V2, TupleFormat
 
 Document = dict[str, Any]
-VERSION, BINDING = "3.1.0", "0.5.0"
+ASYNCAPI, BINDING = "3.1.0", "0.5.0"
 ANY = PipelineSettings.model_validate(
     {
         "name": "pipeline",
@@ -105,10 +106,10 @@ def document(
     messages = {message.name: message for topic in topics for message in _messages_of(topic, settings)}
     guarantee = GUARANTEE_TEXTS[settings.transport.guarantee]
     return {
-        "asyncapi": VERSION,
+        "asyncapi": ASYNCAPI,
         "info": {
             "title": "A Skewless pipeline" if settings is ANY else f"Skewless pipeline {settings.name}",
-            "version": __version__,
+            "version": VERSION,
             "description": DESCRIPTION,
             "license": {"name": "Apache-2.0"},
         },

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 
 import click
 
-from skewless import __version__
 from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError
+from skewless.version import VERSION
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141
@@ -150,7 +150,7 @@ def _bug(error: Exception) -> int:
     """Log an uncaught exception with its traceback, print the error line after it, and return the exit code."""
     log.critical("uncaught exception", exc_info=error)
     description = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
-    click.echo(f"error: this is a bug in skewless {__version__}: {description}; {REPORT}", err=True)
+    click.echo(f"error: this is a bug in skewless {VERSION}: {description}; {REPORT}", err=True)
     return BUG
 
 
@@ -179,6 +179,6 @@ Exit codes: 0 success, 1 a check failed, 2 wrong use or configuration, 3 broker,
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s", prog_name="skewless")
+@click.version_option(VERSION, message="%(prog)s %(version)s", prog_name="skewless")
 def main() -> None:
     """Count and sum a Kafka topic exactly and fast, however skewed its keys are."""

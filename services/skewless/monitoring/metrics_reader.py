@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from skewless import __version__, topology
+from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.app import StageRuntime
 from skewless.engine.executor import StepExecutor
@@ -20,6 +20,7 @@ from skewless.kafka.client_statistics import ClientStatistics
 from skewless.monitoring.health import Health
 from skewless.monitoring.memory_limit import memory_limit
 from skewless.monitoring.metrics import METRICS
+from skewless.version import VERSION
 from skewless.wire.record import OutputStats
 from skewless.wire.topic_partition import TopicPartition
 
@@ -67,7 +68,7 @@ class MetricsReader:
         return self._last_values
 
     def _all(self) -> Iterator[Sample | HistogramSample]:
-        yield Sample("skewless_build_info", (__version__,), 1)
+        yield Sample("skewless_build_info", (VERSION,), 1)
         yield Sample("skewless_allocated_blocks", (), sys.getallocatedblocks())
         yield Sample("skewless_memory_limit_bytes", (), memory_limit())
         yield Sample("skewless_ready", (), int(self._health.ready))

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from skewless import __version__, topology
+from skewless import topology
 from skewless.engine.app import StageRuntime
 from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
 from skewless.monitoring.metrics_reader import READ_TIMEOUT_S, MetricsReader
 from skewless.monitoring.server import Page, application, serve_http
 from skewless.monitoring.settings import MetricsSettings
+from skewless.version import VERSION
 
 
 class StageMonitor:
@@ -68,5 +69,5 @@ def _pages(monitors: Sequence[StageMonitor]) -> dict[str, Callable[[], Page]]:
     return {
         "/livez": lambda: probe_page("alive", reasons=Health.liveness_failures),
         "/readyz": lambda: probe_page("ready", reasons=Health.readiness_failures, waiting=Health.waiting),
-        "/version": lambda: (200, {"version": __version__, "python": platform.python_version(), **identity}),
+        "/version": lambda: (200, {"version": VERSION, "python": platform.python_version(), **identity}),
     }

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skewless import __version__
 from skewless.engine.app import StageRuntime
 from skewless.engine.executor import Send
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.monitoring.settings import TracingSettings
+from skewless.version import VERSION
 from skewless.wire.record import Headers, OutputRecord
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Tracing:
     def __init__(self, provider: TracerProvider, *, group: str, member: str) -> None:
         from opentelemetry.trace import SpanKind
 
-        self._tracer: Tracer = provider.get_tracer("skewless", __version__)
+        self._tracer: Tracer = provider.get_tracer("skewless", VERSION)
         self._consumer, self._producer = SpanKind.CONSUMER, SpanKind.PRODUCER
         self._common = {
             "messaging.system": "kafka",
@@ -168,7 +168,7 @@ def provider_of(settings: TracingSettings, identity: Mapping[str, str]) -> Trace
             "service.namespace": identity["pipeline"],
             "service.name": f"skewless-{identity['stage']}",
             "service.instance.id": identity["instance"],
-            "service.version": __version__,
+            "service.version": VERSION,
         }
     )
     provider = TracerProvider(sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)), resource=resource)

@@ -20,11 +20,12 @@ from pathlib import Path
 
 import click
 
-import skewless
 from skewless.errors import ConfigurationError
 from skewless.lab.local.folders import cache_folder, file_lock
 from skewless.lab.progress import report_progress
 
+OWN_FOLDER = Path(__file__).parents[1]
+"""Folder of this package."""
 FOLDER = "skewless"
 """Folder of the unpacked archive in the working directory of an executor."""
 PYTHON = f"./{FOLDER}/bin/python"
@@ -137,10 +138,9 @@ def _files(packages: Sequence[Distribution]) -> Iterator[tuple[str, Path]]:
 
 
 def _own_files() -> Iterator[tuple[str, Path]]:
-    package = Path(skewless.__file__).parent
-    for path in sorted(package.rglob("*")):
+    for path in sorted(OWN_FOLDER.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
-            yield path.relative_to(package.parent).as_posix(), path
+            yield path.relative_to(OWN_FOLDER.parent).as_posix(), path
 
 
 def _content_hash(packages: Sequence[Distribution]) -> str:

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers.source_files import assert_none, problem_of
-from skewless import __version__, topology
+from skewless import topology
 from skewless.cli import commands, main
 from skewless.cli.commands import config as config_commands
 from skewless.errors import (
@@ -31,6 +31,7 @@ from skewless.errors import (
     SkewlessError,
     UnreachableError,
 )
+from skewless.version import VERSION
 
 HEAVY = ("pydantic", "numpy", "confluent_kafka", "faust", "pyarrow", "yaml", "rich")
 
@@ -75,7 +76,7 @@ def test_version_lists_what_skewless_uses_and_with_all_also_kafka_and_java() -> 
         for options in ((), ("--all",))
     )
     assert list(short) == ["skewless", "python", "librdkafka", "confluent-kafka", "faust-streaming", "pyspark"]
-    assert short["skewless"] == __version__
+    assert short["skewless"] == VERSION
     assert short["librdkafka"] == confluent_kafka.libversion()[0]
     assert rows.items() > short.items()
     assert re.fullmatch(r"\d+\.\d+\.\d+ as local broker", rows["kafka"])
@@ -111,7 +112,7 @@ def test_main_help_imports_no_expensive_module() -> None:
 
 
 def test_main_version_equals_the_package_version() -> None:
-    assert invoke("--version").output == f"skewless {__version__}\n"
+    assert invoke("--version").output == f"skewless {VERSION}\n"
 
 
 def test_command_of_each_name_exists_and_has_help_with_an_example() -> None:
@@ -175,7 +176,7 @@ def test_main_uncaught_exception_ends_with_70_and_its_name_in_the_last_line(
     assert "test_main.py" in caplog.text
     assert "ZeroDivisionError: no" in caplog.text
     last = result.stderr.splitlines()[-1]
-    assert last.startswith(f"error: this is a bug in skewless {__version__}: ZeroDivisionError: no way; report it")
+    assert last.startswith(f"error: this is a bug in skewless {VERSION}: ZeroDivisionError: no way; report it")
 
 
 def test_recoverable_error_that_ends_a_command_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,6 +238,7 @@ def run_stages(*_args, **_options):
 
 skewless.service.run_stages = run_stages
 from skewless.cli.main import main
+from skewless.version import VERSION
 main(prog_name="skewless")
 """
 

@@ -17,7 +17,6 @@ import pytest
 from helpers.engine import assign, revoke
 from helpers.stage_start import in_memory
 from helpers.waiting import until
-from skewless import __version__
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.app import StageRuntime
 from skewless.engine.executor import RestoredPartition
@@ -31,6 +30,7 @@ from skewless.monitoring.stage_monitor import StageMonitor, served
 from skewless.operations.readiness import readiness
 from skewless.service import build_runtime
 from skewless.stages.built_stage import build
+from skewless.version import VERSION
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -106,7 +106,7 @@ def test_metrics_server_one_port_serves_metrics_probes_and_version() -> None:
         status, body = get_json(port, "/readyz")
         assert (status, body["ready"], body["reasons"]) == (503, False, ["starting: Kafka has not answered yet"])
         status, body = get_json(port, "/version")
-        assert (status, body["version"], body["stage"], body["instance"]) == (200, __version__, "router", 3)
+        assert (status, body["version"], body["stage"], body["instance"]) == (200, VERSION, "router", 3)
 
 
 def test_metrics_server_of_several_stages_is_ready_when_all_are() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import skewless
 from skewless.errors import ConfigurationError
 from skewless.spark import executor_archive
 from skewless.spark.spark_session import SparkOptions
@@ -22,9 +21,9 @@ from skewless.spark.spark_session import SparkOptions
 def few_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Use a copy of the package and one small other package, and an empty cache folder."""
     own = tmp_path / "services" / "skewless"
-    shutil.copytree(Path(skewless.__file__).parent / "algorithms", own / "algorithms")
+    shutil.copytree(executor_archive.OWN_FOLDER / "algorithms", own / "algorithms")
     (own / "__init__.py").write_text("")
-    monkeypatch.setattr(skewless, "__file__", str(own / "__init__.py"))
+    monkeypatch.setattr(executor_archive, "OWN_FOLDER", own)
     monkeypatch.setattr(executor_archive, "PACKAGES", ("msgspec",))
     monkeypatch.setattr(executor_archive, "EXTRAS", ())
     monkeypatch.setenv("SKEWLESS_CACHE", str(tmp_path / "cache"))

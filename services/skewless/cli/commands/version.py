@@ -8,8 +8,8 @@ from importlib import metadata
 
 import click
 
-from skewless import __version__
 from skewless.errors import SkewlessError
+from skewless.version import VERSION
 
 MAIN_PACKAGES = ("confluent-kafka", "faust-streaming", "pyspark")
 """Python packages on which stages and Spark jobs are built."""
@@ -26,7 +26,7 @@ def version(*, shows_all: bool) -> None:
     Example:
       skewless version --all
     """  # noqa: D301 - \b is click's marker for unwrapped text
-    rows = [("skewless", __version__), *_main(), *(_others() if shows_all else ())]
+    rows = [("skewless", VERSION), *_main(), *(_others() if shows_all else ())]
     width = max(len(name) for name, _ in rows)
     for name, number in rows:
         click.echo(f"{name:{width}}  {number}")
