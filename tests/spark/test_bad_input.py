@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.tiers import thorough_except
+
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
@@ -22,26 +24,57 @@ def lines(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def batch(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Run the command in a separate process, because Spark may already run in this one."""
-    command = [sys.executable, "-m", "skewless", "batch", "-f", "pipeline.yaml", "--input", "lines.csv", "--out", "out"]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment
-    done = subprocess.run(
-        [*command, *arguments], env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=250
-    )
+COMMANDS = {"batch": ["--input", "lines.csv", "--out", "out"], "stream": ["--available-now", "--checkpoint", "c"]}
+"""Commands with their options. `stream` checks Spark before the broker, so that a failed start leaves nothing there."""
+
+
+def run(command: str, folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Run a command in a separate process, because Spark may already run in this one."""
+    call = [sys.executable, "-m", "skewless", command, "-f", "pipeline.yaml", *COMMANDS[command], *arguments]
+    paths = os.pathsep.join(filter(None, [environment.pop("FIRST", ""), *sys.path]))
+    env = os.environ | {"PYTHONPATH": paths, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"} | environment
+    done = subprocess.run(call, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=250)
     assert done.stdout == ""
     return done.returncode, done.stderr
 
 
-def test_batch_command_without_java_ends_with_2_and_a_remedy(lines: Path) -> None:
-    code, output = batch(lines, PATH="", JAVA_HOME="")
+def batch(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
+    return run("batch", folder, *arguments, **environment)
+
+
+@pytest.mark.parametrize("command", thorough_except(["batch"], COMMANDS))
+def test_command_without_java_ends_with_2_and_a_remedy(lines: Path, command: str) -> None:
+    code, output = run(command, lines, PATH="", JAVA_HOME="")
     assert (code, len(output.splitlines())) == (2, 1)
     assert output.startswith("error: no Java 17 or newer was found in JAVA_HOME or PATH: install one")
 
 
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        ("raise ModuleNotFoundError(\"No module named 'pyspark'\")", "PySpark is not installed: "),
+        ('__version__ = "3.5.9"', "PySpark 3.5.9 is installed, and Skewless needs version 4: "),
+    ],
+    ids=["no PySpark", "another version"],
+)
+@pytest.mark.parametrize("command", thorough_except(["stream"], COMMANDS))
+def test_command_without_its_pyspark_ends_with_2_and_the_extra(
+    lines: Path, command: str, module: str, problem: str
+) -> None:
+    (lines / "first").mkdir()
+    (lines / "first" / "pyspark.py").write_text(module)
+    code, output = run(command, lines, FIRST=str(lines / "first"))
+    assert (code, len(output.splitlines())) == (2, 1), output
+    assert output.startswith(f"error: {problem}")
+    assert "`spark`" in output
+
+
+@pytest.mark.parametrize("command", thorough_except(["batch"], COMMANDS))
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "k8s://https://127.0.0.1:1"])
-def test_batch_command_spark_master_without_answer_ends_with_3_and_its_address(lines: Path, master: str) -> None:
-    code, output = batch(lines, "--master", master)
+def test_command_spark_master_without_answer_ends_with_3_and_its_address(
+    lines: Path, master: str, command: str
+) -> None:
+    code, output = run(command, lines, "--master", master)
     assert (code, len(output.splitlines())) == (3, 1)
     assert output.startswith(f"error: the Spark master {master} does not answer: 127.0.0.1:1: ")
 

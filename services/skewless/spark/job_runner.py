@@ -37,14 +37,10 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
     Raises ConfigurationError if Java or PySpark is missing, or if Spark rejects its options. Spark's errors in the
     block become a JobFailedError, UnreachableError or CrashedError with a message of one line.
     """
-    try:
-        import pyspark
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-    except ImportError:
-        raise ConfigurationError(f"PySpark is not installed: {how_to_add('spark')}") from None
-    _check_version(pyspark.__version__)
-    _check_classic(command_options["master"])
+    check_start(command_options)
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     from skewless.spark.failures import failure_of
     from skewless.spark.spark_session import session
 
@@ -64,6 +60,29 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
         except (PySparkException, Py4JError) as error:
             # Convert the error while Java still runs: py4j fetches the text of some errors from Java.
             raise failure_of(error) from None
+
+
+def check_start(command_options: Mapping[str, Any]) -> None:
+    """Raise an error if Spark cannot start, as far as that can be known without starting it.
+
+    Raises ConfigurationError if Java or PySpark is missing or has another version, or for options that spark-submit
+    must have instead, and UnreachableError if the master does not answer.
+    """
+    try:
+        import pyspark
+    except ImportError:
+        raise ConfigurationError(f"PySpark is not installed: {how_to_add('spark')}") from None
+    _check_version(pyspark.__version__)
+    master = command_options["master"]
+    _check_classic(master)
+    from skewless.spark.spark_session import check_reachable, submitted_settings
+
+    if is_submitted():
+        check_submitted(command_options)
+        master = submitted_settings()["spark.master"]
+    else:
+        java.find()
+    check_reachable(master or LOCAL)
 
 
 def _check_version(version: str) -> None:
@@ -88,7 +107,6 @@ def _options(command_options: Mapping[str, Any]) -> SparkOptions:
     """Return the options of a session for which this process starts Java."""
     from skewless.spark.spark_session import SparkOptions
 
-    java.find()
     packages = command_options["packages"] or _connector()
     options = SparkOptions(
         master=command_options["master"] or LOCAL,
@@ -121,7 +139,6 @@ def _submitted_options(command_options: Mapping[str, Any]) -> SparkOptions:
     """Return the options of a session whose Java spark-submit has started."""
     from skewless.spark.spark_session import SparkOptions, submitted_settings
 
-    check_submitted(command_options)
     submitted = submitted_settings()
     settings = tuple(map(_setting, command_options["conf"]))
     options = SparkOptions(submitted["spark.master"], settings=settings, submitted=submitted)

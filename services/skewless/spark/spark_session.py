@@ -109,13 +109,12 @@ class SparkOptions:
 def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     """Start Spark, and stop it at the end of the block. If this process has an active session, that one is used.
 
-    Raises ConfigurationError if Spark rejects its options, and UnreachableError if the master does not answer.
+    Raises ConfigurationError if Spark rejects its options, and UnreachableError if the master stops answering.
     """
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
-    _check_reachable(options.master)
     builder = SparkSession.builder.appName(name)
     for option, value in options.all().items():
         builder = builder.config(option, value)
@@ -161,7 +160,7 @@ def submitted_settings() -> dict[str, str]:
     return {name: value for name, value in SparkConf().getAll() if (name, value) != ("spark.app.name", default_name)}
 
 
-def _check_reachable(master: str) -> None:
+def check_reachable(master: str) -> None:
     """Raise UnreachableError if no address of the master accepts connections."""
     # Checked before the start, because Spark itself takes a minute to report an unreachable master.
     addresses = _HOST_AND_PORT.findall(master) if master.startswith(("spark://", "k8s://")) else []

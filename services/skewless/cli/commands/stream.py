@@ -16,7 +16,7 @@ from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
 from skewless.lab.local.folders import state_folder
 from skewless.lab.progress import hide, is_hidden
-from skewless.spark.job_runner import spark_running
+from skewless.spark.job_runner import check_start, spark_running
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -89,6 +89,8 @@ def stream(
     settings = load_settings(file)
     if available_now and trigger_s is not None:
         raise ConfigurationError("--trigger: not with --available-now, which ends after the records that exist")
+    if handover != "services":
+        check_start(spark)  # before topics are created and offsets committed
     folder = checkpoint or str(state_folder() / "streams" / settings.full_name)
     if handover is not None:
         _hand_over(settings, handover, None if checkpoint else folder)
