@@ -19,6 +19,7 @@ from helpers.source_files import PACKAGE
 from helpers.spark_cluster import HOME, SHORT, WORKERS, Cluster, bare_python, home_of_its_own, standalone
 from helpers.spark_driver import LIMIT_S, Done, Driver
 from skewless.lab.local.jars import ensure
+from skewless.spark.failures import CONNECTOR
 
 pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 
@@ -154,6 +155,30 @@ def test_command_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
     assert done.stderr.startswith("error: the Spark job failed: an executor's Python has no package ")
     assert done.stderr.endswith(": send the packages with --ship, or install Skewless there\n")
+
+
+def test_stream_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
+    broker: str, cluster: Cluster, python: Path, tmp_path: Path
+) -> None:
+    source = Source(broker, 1)
+    source.send(zipf_records(100, 1, seed=6, keys=10))
+    streamed = Pipeline(broker, tmp_path, source)
+    options = ["--available-now", "--checkpoint", str(tmp_path / "checkpoint"), *ONE_EXECUTOR, *FEW]
+    done = run("stream", streamed, python, "--master", cluster.master, *options)
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1), done.stderr
+    assert done.stderr.startswith("error: the Spark job failed: an executor's Python has no package ")
+
+
+def test_stream_of_spark_submit_without_the_connector_ends_with_3_and_the_next_step(
+    broker: str, python: Path, tmp_path: Path
+) -> None:
+    streamed = Pipeline(broker, tmp_path, Source(broker, 1))
+    command = [str(HOME / "bin" / "spark-submit"), "--master", "local[1]", str(MAIN), "stream", "--available-now"]
+    command += ["-f", str(streamed.file), "--checkpoint", str(tmp_path / "checkpoint")]
+    env = os.environ | environment_of(python) | {"PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert done.returncode == 3, done.stdout
+    assert f"error: the Spark job failed: Spark has no connector for Kafka: add --packages {CONNECTOR}" in done.stdout
 
 
 def test_command_on_executors_without_the_python_ends_with_3_and_the_next_step(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import subprocess
 import threading
 import time
 from collections import deque
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from py4j.clientserver import FinalizerWorker  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
 from skewless.spark import gateway
@@ -78,3 +80,15 @@ def test_gateway_without_java_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     threads = threading.active_count()
     gateway.end_java()
     assert threading.active_count() == threads
+
+
+def test_gateway_java_that_was_killed_is_the_cause_of_lost_connections_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "60"]) as java:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
+        monkeypatch.setattr(gateway, "EXIT_S", 0.1)
+        assert gateway.java_runs()
+        assert gateway.end_of_java(ConnectionRefusedError()) is None
+        java.kill()
+        assert gateway.end_of_java(Py4JError("Answer from Java side is empty")) == "killed by signal 9"
+        assert gateway.end_of_java(ValueError()) is None
+        assert not gateway.java_runs()

@@ -150,6 +150,36 @@ def test_stream_of_avro_equals_a_plain_count(
     audit(tested)
 
 
+RULES = """
+def checked(records):
+    for record in records:
+        yield {**record, "value": 10 * record["value"] // (record["value"] - 13)}
+"""
+
+
+@pytest.mark.thorough
+def test_stream_record_on_which_a_task_fails_each_time_is_a_dead_letter(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "stream_rules.py").write_text(RULES)
+    source = Source(broker, PARTITIONS)
+    tested = Pipeline(broker, tmp_path, source, splitter={"python": "stream_rules:checked"})
+    source.send(zipf_records(900, PARTITIONS, seed=12, keys=30))
+    results = [stream(tested), stream(tested)]
+    assert [result.exit_code for result in results] == [0, 0], [result.output for result in results]
+    assert f"{900:,} records read" in results[0].output
+    assert "\n0 records read" in results[1].output
+    failing = [record for record in read(broker, source.topic) if json.loads(record.value or b"")["value"] == 13]
+    found = {(record.partition, record.offset) for record in failing}
+    headers = [record.headers for record in tested.read("dead-letters")]
+    assert len(found) == len(headers) > 0
+    assert {headers_of["__skewless.errors.reason"].partition(b" (")[0] for headers_of in headers} == {
+        b"splitter.python raised ZeroDivisionError"
+    }
+    assert audit(tested)["records"] == 900
+
+
 def with_section(tested: Pipeline, section: str, **settings: Any) -> Path:
     """Write the settings of the pipeline with another section."""
     document = json.loads(tested.file.read_text())

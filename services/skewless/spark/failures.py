@@ -62,6 +62,14 @@ def failure_of(error: Exception) -> JobFailedError | UnreachableError | CrashedE
     return JobFailedError(f"the Spark job failed: {reason}")
 
 
+def failure_without_java(ended: str) -> JobFailedError:
+    """Return the error of a job whose Java process has ended, and how."""
+    return JobFailedError(
+        f"the Spark job failed: Java has ended, {ended}, for example because the machine has no memory left: run the "
+        "command again"
+    )
+
+
 def _executor_problem(text: str) -> str | None:
     """Return what the executors lack for a job that failed with this error; None if it is something else."""
     for pattern, problem in _EXECUTOR_PROBLEMS.items():

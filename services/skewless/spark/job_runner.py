@@ -41,7 +41,8 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from skewless.spark.failures import failure_of
+    from skewless.spark.failures import failure_of, failure_without_java
+    from skewless.spark.gateway import end_of_java
     from skewless.spark.spark_session import session
 
     options = _submitted_options(command_options) if is_submitted() else _options(command_options)
@@ -57,7 +58,9 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
         stack.enter_context(_progress(spark, job))
         try:
             yield spark
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, ConnectionError) as error:
+            if (ended := end_of_java(error)) is not None:
+                raise failure_without_java(ended) from None
             # Convert the error while Java still runs: py4j fetches the text of some errors from Java.
             raise failure_of(error) from None
 

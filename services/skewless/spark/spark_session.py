@@ -123,7 +123,8 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
         try:
             yield spark
         finally:
-            spark.stop()
+            if gateway.java_runs():
+                spark.stop()
             if not options.submitted:
                 gateway.end_java()
 
