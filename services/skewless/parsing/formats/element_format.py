@@ -98,7 +98,7 @@ class ElementFormat(SchemaFormat[Compiled]):
         """Read each record's fields; see `Format.extract`."""
         invalid: Problems = {}
         parts = [self._read(scan, invalid) for scan in self.scan(values, invalid, optional=False)]
-        columns = parts[0] if len(parts) == 1 else _merged(parts)
+        columns = parts[0] if len(parts) == 1 else _merged([self._no_columns(), *parts])
         fields = ExtractedFields(invalid=invalid)
         rows = columns.rows.tolist()
         fields.rows = range(len(values)) if len(rows) == len(values) else rows
@@ -107,6 +107,13 @@ class ElementFormat(SchemaFormat[Compiled]):
         if len(columns.key_records) != len(rows) or not np.array_equal(columns.key_records, columns.rows):
             fields.key_rows = np.searchsorted(columns.rows, columns.key_records)
         return fields
+
+    def _no_columns(self) -> _Columns:
+        """Return the fields of no records."""
+        columns = _Columns(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        for name in self._required.keys() - {"key", "time"}:
+            (columns.parts if is_part(name) else columns.values)[name] = []
+        return columns
 
     def _read(self, scan: Scan, invalid: Problems) -> _Columns:
         """Return the fields of the records of one scan, and add the invalid records."""
@@ -223,8 +230,6 @@ def _units(fields: FieldSettings) -> dict[str, Unit]:
 
 def _merged(parts: Sequence[_Columns]) -> _Columns:
     """Return the fields of all records, in the order of the records."""
-    if not parts:
-        return _Columns(np.zeros(0, np.int64), np.zeros(0, np.int64))
     rows = np.concatenate([part.rows for part in parts])
     key_records = np.concatenate([part.key_records for part in parts])
     by_row = np.argsort(rows, kind="stable").tolist()
