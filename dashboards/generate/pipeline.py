@@ -134,7 +134,8 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         line_panel(
             PanelDescription(
                 "Watermark delay by stage",
-                "Largest event time of a stage minus the lowest watermark of its partitions.",
+                "Largest event time of a stage minus the lowest watermark of its partitions. Stages after the router"
+                " have the event times of panes, so the difference may be negative by the length of a pane.",
                 "s",
             ),
             Query(maximum(watermark_delay(), "stage"), "{{stage}}"),

@@ -138,7 +138,8 @@ def _progress_panels() -> Iterator[Panel]:
         PanelDescription(
             "Watermark delay",
             "Largest event time of the stage minus the watermark of a partition, for the five largest differences."
-            " Stages that read public topics have none.",
+            " Stages that read public topics have none. Stages after the router have the event times of panes, so the"
+            " difference may be negative by the length of a pane.",
             "s",
         ),
         Query(f"topk(5, {maximum(watermark_delay(stage=STAGE), 'partition')})", "partition {{partition}}"),

@@ -61,6 +61,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless batch -f pipeline.yaml --out": "tests/spark/test_batch.py",
         "skewless batch -f pipeline.yaml --starting-offsets": "tests/spark/test_batch.py",
         "skewless batch -f pipeline.yaml --input archive.jsonl": PACKAGES,
+        "skewless produce lines": HERE,
     },
     "docs/how-to/change-windows.md": {"skewless": "tests/acceptance/test_change_windows.py"},
     "docs/how-to/change-workers.md": {"skewless run": "tests/acceptance/test_rescaling.py"},
@@ -85,6 +86,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "": "tests/acceptance/test_join_page.py",
     },
     "docs/how-to/kubernetes.md": {"": CLUSTER},
+    "docs/how-to/notebook.md": {"": "tests/spark/test_notebook.py"},
     "docs/how-to/one-process.md": {"": "tests/integration/test_one_process.py"},
     "docs/how-to/own-consumers.md": {
         "skewless up": "tests/integration/test_reader_examples.py",
@@ -98,6 +100,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "export": "not run: only sets a variable",
         "SKEWLESS_CACHE": "not run: downloads all jars, as `make setup` does",
     },
+    "docs/how-to/python.md": {"": "tests/integration/test_python_page.py"},
     "docs/how-to/read-results.md": {
         "skewless results": HERE,
         "skewless topics asyncapi": HERE,
@@ -274,6 +277,20 @@ def check_sizes(pages: Pages) -> None:
     assert "At 10,000 records/s with 50,000 keys of 20 bytes" in sizes
 
 
+def check_plan(pages: Pages) -> None:
+    send_orders(pages.broker)
+    assert "Recommended: " in pages.run_here("docs/how-to/plan.md", "skewless plan")
+
+
+def check_history(pages: Pages) -> None:
+    page = "docs/how-to/backfill-with-spark.md"
+    pages.enter("march")
+    Path("history.yaml").write_text(next(block.text for block in blocks(ROOT / page) if block.name == "history.yaml"))
+    Path("march.jsonl").write_text('{"customer": "ada", "price": 0.5, "at": "2026-03-01T10:00:00Z"}\n' * 1_000)
+    assert pages.run(page, "skewless produce lines").count("finished, exit code 0") == 5
+    assert Path("march.csv").read_text().splitlines()[1:] == ["1772359200000,1772359260000,ada,1000,500.0,0"]
+
+
 def lines_of_keys(count: int) -> str:
     return "".join(f"{START_MS + number}\tk{number % 7 if number % 3 else 0}\n" for number in range(count))
 
@@ -327,8 +344,8 @@ def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None
     pages.answer(page, "skewless reset -f pipeline.yaml --delete", b"deleted topic shop.replays")
 
     check_sizes(pages)
-    send_orders(pages.broker)
-    assert "Recommended: " in pages.run_here("docs/how-to/plan.md", "skewless plan")
+    check_plan(pages)
+    check_history(pages)
 
     for name, key in CHECKS.items():
         pages.enter(name, pipeline_of(f"docs/how-to/{name}.md"))

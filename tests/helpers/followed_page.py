@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from helpers.docs_blocks import blocks
@@ -12,6 +15,8 @@ from skewless.lab.local.folders import cache_folder
 
 WAIT_S = 240.0
 ENDED = "#ended "
+FILES = {"yaml", "python", "jsonl"}
+"""Languages of blocks that are files, if they have a name."""
 
 
 def follow(page: Path, folder: Path) -> list[str]:
@@ -21,13 +26,7 @@ def follow(page: Path, folder: Path) -> list[str]:
     """
     environment = _environment(folder)
     work = folder / "work"
-    work.mkdir()
-    steps = []
-    for block in blocks(page):
-        if block.language in {"yaml", "python"} and block.name:
-            (work / block.name).write_text(block.text)
-        elif block.language == "sh" and not block.name:
-            steps.append(block.text)
+    steps = _write_files(page, work)
     script = "\n".join(f"{step}echo '{ENDED}'" for step in steps)
     try:
         done = subprocess.run(
@@ -42,8 +41,57 @@ def follow(page: Path, folder: Path) -> list[str]:
         assert done.returncode == 0, done.stdout + done.stderr
         return [answer.strip() for answer in done.stdout.split(ENDED.strip())]
     finally:
-        stop = [sys.executable, "-m", "skewless", "broker", "stop"]
-        subprocess.run(stop, env=environment, capture_output=True, timeout=WAIT_S, check=True)
+        _stop_broker(environment)
+
+
+@contextlib.contextmanager
+def set_up(page: Path, folder: Path) -> Iterator[tuple[dict[str, str], Callable[[], None]]]:
+    """Write the files of a page into the new folder `work`, and run its first shell block, which starts a broker.
+
+    Yields the environment of a program that is started in the same shell, and a function that ends the programs that
+    the block has left running. All of them and the broker end with the block.
+    """
+    environment = _environment(folder)
+    step, *_ = _write_files(page, folder / "work")
+    script = f'{step}echo "$KAFKA_BOOTSTRAP_SERVERS"; wait'
+    shell = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder / "work",
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+    def end() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGTERM)
+        shell.wait(WAIT_S)
+
+    assert shell.stdout
+    try:
+        yield environment | {"KAFKA_BOOTSTRAP_SERVERS": shell.stdout.readline().strip()}, end
+    finally:
+        end()
+        shell.stdout.close()
+        _stop_broker(environment)
+
+
+def _write_files(page: Path, work: Path) -> list[str]:
+    """Write the files of a page into a new folder, and return its shell blocks."""
+    work.mkdir()
+    steps = []
+    for block in blocks(page):
+        if block.language in FILES and block.name:
+            (work / block.name).write_text(block.text)
+        elif block.language == "sh" and not block.name:
+            steps.append(block.text)
+    return steps
+
+
+def _stop_broker(environment: dict[str, str]) -> None:
+    stop = [sys.executable, "-m", "skewless", "broker", "stop"]
+    subprocess.run(stop, env=environment, capture_output=True, timeout=WAIT_S, check=True)
 
 
 def path_with_programs(folder: Path) -> str:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import time
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.docs_blocks import ROOT, blocks
-from helpers.waiting import WAIT_S
+from helpers.followed_page import set_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,29 +20,18 @@ pytestmark = pytest.mark.thorough
 PAGE = ROOT / "docs" / "how-to" / "notebook.md"
 
 
-@pytest.fixture
-def orders(broker: str) -> Iterator[list[str]]:
-    """Write the records of the page into its topic."""
-    admin, producer = AdminClient({"bootstrap.servers": broker}), Producer({"bootstrap.servers": broker})
-    (lines,) = (block.text.splitlines() for block in blocks(PAGE) if block.language == "json")
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(WAIT_S)
-    for line in lines:
-        producer.produce("orders", line)
-    assert producer.flush(WAIT_S) == 0
-    yield lines
-    admin.delete_topics(["orders"])["orders"].result(WAIT_S)
-
-
 def test_notebook_page_blocks_run_in_order_give_the_documented_results(
-    spark: SparkSession, broker: str, orders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (document,) = (block.text for block in blocks(PAGE) if block.language == "yaml")
-    (tmp_path / "pipeline.yaml").write_text(document)
-    (tmp_path / "archive").mkdir()
-    (tmp_path / "archive" / "orders.json").write_text("\n".join(orders))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
-    monkeypatch.setenv("SKEWLESS__NAME", f"notebook-{time.time_ns()}")  # other tests use the broker too
+    with set_up(PAGE, tmp_path) as (environment, _):
+        monkeypatch.chdir(tmp_path / "work")
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        follow_notebook(spark)
+
+
+def follow_notebook(spark: SparkSession) -> None:
+    """Run the cells of the page, and check their results."""
     notebook: dict[str, Any] = {}
     shown = []
     for block in blocks(PAGE):
@@ -68,9 +53,9 @@ def test_notebook_page_blocks_run_in_order_give_the_documented_results(
     ]
     assert notebook["total"].to_dict() == {"ada": 13.5, "bob": 3.99}
     assert dict(notebook["history"].to_numpy().tolist()) == {"ada": Decimal("13.50"), "bob": Decimal("3.99")}
-    assert notebook["answer"].tuples == len(orders)
+    assert notebook["answer"].tuples == 3
     (again,) = notebook["pipeline"].batch(spark).rows.groupBy().sum("count").collect()
-    assert again[0] == len(orders)
+    assert again[0] == 3
 
 
 def test_notebook_page_imports_only_the_package_plotly_and_spark() -> None:
