@@ -18,11 +18,14 @@ SERVICES = PACKAGE.parent
 STAGE_FOLDERS = sorted({stage.builder.split(".")[2] for stage in topology.STAGES})
 """Folders of the stages. Stages with the same step share one."""
 
-STAGE_SETTINGS = ("source_topics", "table_settings", *(f"{folder}.settings" for folder in STAGE_FOLDERS))
-"""What the settings of a pipeline consist of, in the folder `stages`."""
+STAGE_SETTINGS = (
+    *("source_topics", "table_settings"),
+    *(f"{folder}.settings" for folder in STAGE_FOLDERS if (PACKAGE / "stages" / folder / "settings.py").exists()),
+)
+"""What the settings of a pipeline consist of, in the folder `stages`. Stages with the same section share it."""
 
 FLOORS = (
-    ("errors", "topology", "settings_base", "login_settings", "metric_definition", "time_zone", "times"),
+    ("errors", "topology", "settings_base", "login_settings", "metric_definition", "time_zone", "times", "version"),
     ("algorithms",),
     ("wire", "parsing", "schema_registry", "aggregate_registry", "client"),
     ("kafka",),
@@ -67,7 +70,7 @@ STEP_FLOORS = (
 )
 """What a step may import of this package, next to its own folder."""
 
-STAGE_FILES = {"settings", "step", "metrics", "builder"}
+STAGE_FILES = {"step", "metrics", "builder"}
 """Modules of every stage."""
 
 

@@ -39,8 +39,8 @@ from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
-from skewless.stages.sink.settings import SinkSettings
 from skewless.stages.splitter.settings import SplitterSettings
+from skewless.stages.table_settings import SinkSettings
 from skewless.stages.worker.settings import DEFAULT_PANE_MS, WorkerSettings
 from skewless.wire.rows import RowFormat
 

@@ -76,11 +76,6 @@ class Database(ABC):
     def require_existence(self) -> None:  # noqa: B027 - a server says it when it connects
         """Raise StoreError if the database does not exist and connecting would create it."""
 
-    @property
-    @abstractmethod
-    def connected(self) -> bool:
-        """Whether there is a connection. The server may have ended it in the meantime."""
-
     @abstractmethod
     def connect(self) -> None:
         """Connect within CONNECT_S. Raises ConfigurationError if the driver is not installed."""

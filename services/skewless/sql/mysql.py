@@ -123,11 +123,6 @@ class MysqlDatabase(Database):
         self.errors = (self._driver.err.Error, UnicodeError, OSError)
         self._connection: Any = None
 
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection."""
-        return self._connection is not None
-
     def connect(self) -> None:
         """Connect, with the time limits of the settings."""
         settings, address = self.settings, self.address

@@ -105,11 +105,6 @@ class PostgresqlDatabase(Database):
         self._batch_used = False
         """Whether the temporary table has rows of this transaction."""
 
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection."""
-        return self._connection is not None
-
     def connect(self) -> None:
         """Connect, with the time limits of the settings."""
         settings, address = self.settings, self.address

@@ -105,11 +105,6 @@ class SqliteDatabase(Database):
         if not Path(self.address.database).is_file():
             raise StoreError(f"{self.address} does not exist: correct sink.url, or run the pipeline, which creates it")
 
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection."""
-        return self._connection is not None
-
     def connect(self) -> None:
         """Open the file, and create it if it does not exist. Its folder must exist."""
         connection = sqlite3.connect(

@@ -21,8 +21,6 @@ from skewless.errors import ConfigurationError
 from skewless.wire.partials import write_partials
 from skewless.wire.record import OutputRecord
 
-CHUNK_KEY = "^-?[0-9]+/[0-9]+/(deferred-)?(changes|compacted)$"
-"""Pattern of the key of a chunk."""
 _KINDS = {
     (False, False): "changes",
     (True, False): "compacted",

@@ -21,8 +21,6 @@ from skewless.algorithms.join.held_records import NO_RECORDS, Records, decode_bl
 from skewless.wire.record import OutputRecord
 
 TOPIC = "join-changelog"
-BLOCK_KEY = "^(left|right)/[0-9]+$"
-"""Pattern of the key of a block."""
 _BLOCK = struct.Struct(">QI")
 """Version of a block, and bytes of its previous bitmap. Both bitmaps follow."""
 _ROW = struct.Struct(">qq")
