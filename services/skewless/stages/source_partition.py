@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from skewless.algorithms.watermark import (
     MAX_WATERMARK,
@@ -59,6 +59,28 @@ class SourcePartition(PartitionActivity):
     def state(self) -> WatermarkState:
         """Return the present state."""
         return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
+
+
+class SourceSteps(Generic[Partition]):
+    """Part of a step that reads partitions of the user: the event time of each."""
+
+    _sources: Mapping[Partition, SourcePartition]
+
+    def watermark(self, partition: Partition) -> int | None:
+        """Return the watermark of the partition."""
+        return self._sources[partition].state().watermark
+
+    def idle(self, partition: Partition) -> bool:
+        """Return whether the partition is idle."""
+        return self._sources[partition].state().idle
+
+    def max_event_time(self, partition: Partition) -> int | None:
+        """Return the largest event time of the partition in ms."""
+        return self._sources[partition].generator.max_time
+
+    def finished(self, partition: Partition) -> bool:
+        """Return whether the end of the partition was reported downstream."""
+        return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK
 
 
 def blocked_partitions(sources: Mapping[Partition, SourcePartition], max_drift_ms: int | None) -> frozenset[Partition]:

@@ -9,7 +9,7 @@ with the same number names it by its number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -44,6 +44,7 @@ def schema_of(headers: Headers) -> str:
     raise BadRecordError("no schema header")
 
 
+Report = TypeVar("Report")
 Watermark = Annotated[int, Meta(ge=-(2**53), le=MAX_WATERMARK)]
 
 _watermarks_decoder = msgspec.json.Decoder(dict[int, Watermark])
@@ -53,40 +54,33 @@ _sources_decoder = msgspec.json.Decoder(dict[str, dict[Annotated[int, Meta(ge=0)
 
 def watermarks_of(headers: Headers) -> dict[int, int]:
     """Return the watermarks in a record by upstream partition. Raises BadRecordError if the header is invalid."""
-    for name, value in headers:
-        if name == WATERMARKS_HEADER:
-            try:
-                return _watermarks_decoder.decode(value or b"")
-            except msgspec.DecodeError as error:
-                raise BadRecordError("invalid watermarks header") from error
-    return {}
+    return _decoded(headers, WATERMARKS_HEADER, _watermarks_decoder) or {}
 
 
 def idle_of(headers: Headers) -> frozenset[int]:
     """Return the upstream partitions that a record reports as idle. Raises BadRecordError if the header is invalid."""
-    for name, value in headers:
-        if name == IDLE_HEADER:
-            try:
-                return _idle_decoder.decode(value or b"")
-            except msgspec.DecodeError as error:
-                raise BadRecordError("invalid idle header") from error
-    return frozenset()
+    return _decoded(headers, IDLE_HEADER, _idle_decoder) or frozenset()
 
 
 def sources_of(headers: Headers) -> dict[TopicPartition, WatermarkState]:
     """Return the states of source partitions in a record. Raises BadRecordError if the header is invalid."""
+    by_topic = _decoded(headers, SOURCES_HEADER, _sources_decoder) or {}
+    return {
+        TopicPartition(topic, partition): WatermarkState(*state)
+        for topic, states in by_topic.items()
+        for partition, state in states.items()
+    }
+
+
+def _decoded(headers: Headers, wanted: str, decoder: msgspec.json.Decoder[Report]) -> Report | None:
+    """Return the content of a header; None if the record does not have it."""
     for name, value in headers:
-        if name == SOURCES_HEADER:
+        if name == wanted:
             try:
-                by_topic = _sources_decoder.decode(value or b"")
+                return decoder.decode(value or b"")
             except msgspec.DecodeError as error:
-                raise BadRecordError("invalid sources header") from error
-            return {
-                TopicPartition(topic, partition): WatermarkState(*state)
-                for topic, states in by_topic.items()
-                for partition, state in states.items()
-            }
-    return {}
+                raise BadRecordError(f"invalid {name} header") from error
+    return None
 
 
 def state_after(headers: Headers, partition: int, previous: WatermarkState) -> WatermarkState:

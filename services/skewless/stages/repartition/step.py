@@ -14,7 +14,6 @@ from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.join.held_records import Records
 from skewless.algorithms.join.window_join import Side
 from skewless.algorithms.watermark import (
-    MAX_WATERMARK,
     NOTHING_REPORTED,
     UNINITIALIZED,
     WatermarkGenerator,
@@ -23,7 +22,7 @@ from skewless.algorithms.watermark import (
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
-from skewless.stages.source_partition import SourcePartition, blocked_partitions
+from skewless.stages.source_partition import SourcePartition, SourceSteps, blocked_partitions
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import watermark_records
 from skewless.wire.joined import late_records
@@ -69,7 +68,7 @@ def _decode(checkpoint: str | None) -> _Checkpoint:
     return msgspec.json.decode(checkpoint, type=_Checkpoint) if checkpoint else _Checkpoint()
 
 
-class RepartitionStep(Step):
+class RepartitionStep(SourceSteps[int], Step):
     """Writes each record of one joined topic to the partition of its id. Late and invalid records are separated.
 
     Before each commit it reports the watermarks of its partitions to all partitions that it writes.
@@ -159,23 +158,7 @@ class RepartitionStep(Step):
         source = self._sources[partition]
         return msgspec.json.encode(_Checkpoint(source.generator.max_time, source.idle)).decode()
 
-    def watermark(self, partition: int) -> int | None:
-        """Return the watermark of the partition."""
-        return self._sources[partition].state().watermark
-
-    def idle(self, partition: int) -> bool:
-        """Return whether the partition is idle."""
-        return self._sources[partition].state().idle
-
-    def max_event_time(self, partition: int) -> int | None:
-        """Return the largest event time of the partition in ms."""
-        return self._sources[partition].generator.max_time
-
     def collect_metrics(self) -> Iterator[Sample]:
         """Return the numbers of late records, and of partitions that wait."""
         yield Sample("skewless_repartition_late_total", (), self._late)
         yield Sample("skewless_repartition_paused_partitions", (), len(self.blocked))
-
-    def finished(self, partition: int) -> bool:
-        """Return whether the end of the partition was reported to every partition that the stage writes."""
-        return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK

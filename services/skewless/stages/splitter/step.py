@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import as_python, in_source_unit
 from skewless.algorithms.value_type import ValueType
-from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkGenerator, WatermarkState
+from skewless.algorithms.watermark import NOTHING_REPORTED, WatermarkGenerator, WatermarkState
 from skewless.engine.step import MultiInputStep, Sample
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
-from skewless.stages.source_partition import SourcePartition, blocked_partitions
+from skewless.stages.source_partition import SourcePartition, SourceSteps, blocked_partitions
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.dead_letters import dead_letter
@@ -65,7 +65,7 @@ class SplitterRules:
     """Names of the parts of a composite key; empty for another key."""
 
 
-class SplitterStep(MultiInputStep):
+class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
     """Parses records, checks their event times, and writes the tuples of a source partition to one of `tuples`."""
 
     def __init__(
@@ -199,26 +199,10 @@ class SplitterStep(MultiInputStep):
         """Return the checkpoint: the largest event time, and whether the partition is idle."""
         return encode_checkpoint(self._sources[partition].checkpoint())
 
-    def watermark(self, partition: TopicPartition) -> int | None:
-        """Return the watermark of the source partition."""
-        return self._sources[partition].state().watermark
-
-    def idle(self, partition: TopicPartition) -> bool:
-        """Return whether the source partition is idle."""
-        return self._sources[partition].state().idle
-
-    def max_event_time(self, partition: TopicPartition) -> int | None:
-        """Return the largest event time of the source partition in ms."""
-        return self._sources[partition].generator.max_time
-
     def collect_metrics(self) -> Iterator[Sample]:
         """Yield the numbers of filtered records and of partitions that wait."""
         yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
         yield Sample("skewless_splitter_paused_partitions", (), len(self.blocked))
-
-    def finished(self, partition: TopicPartition) -> bool:
-        """Return whether the end of the partition was reported downstream."""
-        return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK
 
 
 def _in_source_unit(array: pa.Array, value: ValueType) -> list[Any]:
