@@ -17,6 +17,7 @@ from typing import Any
 
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.running_query import check_no_query
 from skewless.config.stage_start import StageStart, resolve
 from skewless.config.watcher import WORKERS, ConfigWatcher
 from skewless.engine.app import App, StageRuntime
@@ -67,8 +68,8 @@ def run_stages(
 
     Each stage has a Faust agent on the event loop that all share, and a consumer thread of its own. Applies changes of
     the number of workers in `file` while the stages run. All processed records are committed before the function
-    returns. Raises ConfigurationError if the pipeline does not have one of the stages, and SkewlessError if a stage
-    cannot continue; the other stages then end too.
+    returns. Raises ConfigurationError if the pipeline does not have one of the stages, FencedError if a query of Spark
+    runs in their place, and SkewlessError if a stage cannot continue; the other stages then end too.
     """
     rows = [topology.stage(stage) for stage in stages]
     for row in rows:
@@ -80,6 +81,8 @@ def run_stages(
         StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance) for stage in stages
     ]
     with served(settings.metrics, monitors), ExitStack() as stack:
+        if any(row in topology.QUERIED_STAGES for row in rows):
+            check_no_query(settings)
         prepared = []
         for row, monitor in zip(rows, monitors, strict=True):
             with log_lines_of(row.name):

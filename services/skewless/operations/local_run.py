@@ -9,6 +9,7 @@ from pathlib import Path
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.running_query import check_no_query
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.published_processes import published, registering
 from skewless.lab.local.supervisor import Supervisor, process_names
@@ -44,9 +45,10 @@ def registered(
 ) -> Iterator[None]:
     """Publish the processes on this machine until the end of the block.
 
-    Raises FencedError if one of them runs already, unless `take_over`. `note` receives a line for each process that was
-    last on another machine.
+    Raises FencedError if a query of Spark runs in their place, or, unless `take_over`, if one of them runs already.
+    `note` receives a line for each process that was last on another machine.
     """
+    check_no_query(settings)
     ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
     with contextlib.ExitStack() as stack:
         with registering(settings):

@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 import psutil
 
-from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import FencedError
 from skewless.kafka.admin.groups import GroupReader
@@ -19,7 +18,7 @@ LISTED = 3
 
 
 def check_not_running(settings: PipelineSettings, processes: Collection[str]) -> list[str]:
-    """Raise FencedError if one of these processes, such as `router-0`, or a query of Spark in their place runs.
+    """Raise FencedError if one of these processes, such as `router-0`, runs.
 
     A process runs if a command on this machine has published it and lives, or if the member of the consumer group with
     its group instance id answers at `metrics.port`. The broker alone does not know: it lists a killed member until its
@@ -32,11 +31,6 @@ def check_not_running(settings: PipelineSettings, processes: Collection[str]) ->
         group = reader.describe(settings.group(stage))
         members = (member.removeprefix(f"{settings.full_name}-") for member in group.members)
         hosts |= dict(zip(members, group.hosts, strict=True))
-    if topology.QUERY in hosts:
-        raise FencedError(
-            f"pipeline {settings.name} is run by `skewless stream` at {hosts[topology.QUERY]}: stop it, and let the "
-            "stages continue with `skewless stream --hand-back`"
-        )
     members_of_run = {process: hosts[process] for process in processes if process in hosts}
     answering = {process: f"at {hosts[process]}" for process in readiness(settings, members_of_run) if process in hosts}
     local = {process: f"pid {own.pid} on this machine" for process, own in published_processes.read(settings).items()}
