@@ -49,7 +49,7 @@ def times(first: int, end: int) -> list[int]:
 
 
 def send(source: Source, of: list[int]) -> None:
-    entries = ({"customer": f"k{at // STEP_MS % KEYS}", "at": at} for at in of)
+    entries = ({"key": f"k{at // STEP_MS % KEYS}", "time": at} for at in of)
     source.send((at % 2, json.dumps(entry).encode()) for at, entry in enumerate(entries))
 
 
@@ -76,7 +76,7 @@ def test_change_windows_page_two_pipelines_give_each_window_once(
     for block in blocks(PAGE):
         if block.language == "yaml":
             assert block.name is not None
-            (tmp_path / block.name).write_text(block.text.replace("topic: orders", f"topic: {source.topic}"))
+            (tmp_path / block.name).write_text(block.text.replace("topic: clicks", f"topic: {source.topic}"))
     offsets = OffsetReader(load(minutes, os.environ).kafka)
     before, around = times(-4_000, -1_900), times(-1_900, 9_000)
 
