@@ -161,12 +161,13 @@ class RegistryClient:
                 return attempt()
             except UnavailableError as error:
                 waited = time.monotonic() - started
-                if waited + pause > self._settings.connect_timeout_s:
+                remaining = self._settings.connect_timeout_s - waited
+                if remaining <= 0:
                     raise UnreachableError(f"{error}: check that it runs, its address, and the network") from None
                 if waited > REPORTED_S and not is_reported:
                     is_reported = True
                     log.warning("%s, waits up to %g s", error, self._settings.connect_timeout_s)
-            time.sleep(pause)
+            time.sleep(min(pause, remaining))
         raise AssertionError  # `pauses` is endless
 
     def _answered(self, operation: str, error: Any, unknown: Container[int]) -> SkewlessError:

@@ -24,6 +24,7 @@ from helpers.kafka import Pipeline, Record, Sent, Source, differences, free_port
 from helpers.registry_gate import Gate, basic
 from helpers.schema_registry import API, RegistryServer
 from helpers.waiting import until
+from skewless.lab.local import restarts
 
 pytestmark = pytest.mark.broker
 
@@ -137,6 +138,42 @@ def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
         assert tested.drain()
     assert differences(tested, truth(as_json(tested, [*before, *after]))) == []
     assert tested.count("dead-letters") == 0
+
+
+def test_up_restarts_a_splitter_until_the_registry_is_back(
+    broker: str, registry_server: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A registry that is down is no refusal, although the splitter waits for it less than for a broker."""
+    monkeypatch.setattr(restarts, "STABLE_S", 0.5)
+    monkeypatch.setattr(restarts, "MAX_CONSECUTIVE_FAILURES", 2)
+    schema_id = registry_server.register(f"{tmp_path.name}-value", FIRST)
+    gate = Gate(registry_server.port, port=free_ports(1)[0])
+    tested = avro_pipeline(
+        broker,
+        tmp_path,
+        f"http://127.0.0.1:{gate.port}{API}",
+        registry={"connect_timeout_s": 1, "request_timeout_s": 1},
+    )
+    records = clicks(100)
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(contextlib.ExitStack())
+        opened.enter_context(gate.running())
+        supervisor = stack.enter_context(tested.running())
+        ends: list[str] = []
+
+        def poll() -> None:
+            events = supervisor.poll(time.monotonic())
+            ends.extend(event.detail for event in events if (event.name, event.kind) == ("splitter-0", "ended"))
+
+        tested.source.send((at, written(FIRST, schema_id, record)) for at, record in records[:50])
+        until(lambda: processed(tested) == 50, each=poll)
+        opened.close()
+        supervisor.kill("splitter-0")
+        until(lambda: sum("exit code 3" in end for end in ends) >= 3, each=poll)
+        assert "no schema registry answers" in ends[-1]
+        tested.source.send((at, written(FIRST, schema_id, record)) for at, record in records[50:])
+        with gate.running():
+            until(lambda: processed(tested) == len(records), each=poll)
 
 
 def run_splitter(tested: Pipeline, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -191,9 +191,11 @@ def test_client_answer_of_another_status_is_classified(
 
 def test_client_waits_while_the_registry_is_down_then_gives_up(registry_server: RegistryServer) -> None:
     (port,) = free_ports(1)
-    client = client_of(f"http://127.0.0.1:{port}")
+    client = client_of(f"http://127.0.0.1:{port}", connect_timeout_s=1.5)
+    started = time.monotonic()
     with pytest.raises(UnreachableError, match=f"no schema registry answers at http://127.0.0.1:{port}"):
         client.wait(client.check)
+    assert time.monotonic() - started >= 1.5, "it waits for the whole time"
     gate = Gate(registry_server.port, port=port)
     patient = client_of(f"http://127.0.0.1:{port}/apis/ccompat/v7", connect_timeout_s=30)
     with ThreadPoolExecutor(1) as pool:

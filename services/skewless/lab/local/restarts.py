@@ -30,9 +30,9 @@ class RestartPolicy:
     With `drain`, exit code 0 is final. So is the last of MAX_CONSECUTIVE_FAILURES failures, because the caller waits
     for the end of the run. Kills are not failures. Exit code 2 is final, because a restart would repeat the error. Exit
     code 3 is final too (a wrong address), unless the process has once run for 60 s: then a broker is down and will
-    return. A process waits `connect_timeout_s` for a broker. So if it ends earlier, a broker or store has refused an
-    operation, and the last of MAX_CONSECUTIVE_FAILURES such ends is final. Every other exit code is a crash, including
-    70 (an uncaught exception).
+    return. A process waits at least `connect_timeout_s` for a broker or a schema registry. So if it ends earlier, one
+    of them or a store has refused an operation, and the last of MAX_CONSECUTIVE_FAILURES such ends is final. Every
+    other exit code is a crash, including 70 (an uncaught exception).
     """
 
     def __init__(self, *, drain: bool, connect_timeout_s: float) -> None:

@@ -115,6 +115,9 @@ class Supervisor:
         self._host = None if command else host or self._own_host
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
         instances = _instances(settings)
+        connect_timeout_s = min(
+            server.connect_timeout_s for server in (settings.kafka, settings.registry) if server is not None
+        )
         self.processes = {
             f"{stage}-{instance}": Replica(
                 name=f"{stage}-{instance}",
@@ -122,7 +125,7 @@ class Supervisor:
                 command=command(stage, instance),
                 log=logs / f"{stage}-{instance}.log",
                 metrics_port=port,
-                restarts=RestartPolicy(drain=drain, connect_timeout_s=settings.kafka.connect_timeout_s),
+                restarts=RestartPolicy(drain=drain, connect_timeout_s=connect_timeout_s),
             )
             for (stage, instance), port in zip(instances, find_free_ports(len(instances), ""), strict=True)
         }
