@@ -189,15 +189,15 @@ def simulate(  # noqa: PLR0913 - passed by name
         problem = error.errors(include_url=False)[0]
         raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
     of_keys = pa.array(keys, pa.string())
-    at = np.arange(len(of_keys), dtype=np.int64) if times is None else np.array(times, dtype=np.int64)
-    if not len(of_keys) or len(of_keys) != len(at) or of_keys.null_count:
+    event_times = np.arange(len(of_keys), dtype=np.int64) if times is None else np.array(times, dtype=np.int64)
+    if not len(of_keys) or len(of_keys) != len(event_times) or of_keys.null_count:
         raise ConfigurationError(
-            f"keys: needs keys, none of them None, and as many times: {len(of_keys)} and {len(at)}"
+            f"keys: needs keys, none of them None, and as many times: {len(of_keys)} and {len(event_times)}"
         )
     simulation = Simulation(product(names, numbers), SimulationConfig(parsed, routers, round(window_s * 1000)))
-    for first in range(0, len(at), simulation.rows):
+    for first in range(0, len(event_times), simulation.rows):
         part = slice(first, first + simulation.rows)
-        simulation.add(of_keys[part], at[part], now=time.time_ns() // 1_000_000)
+        simulation.add(of_keys[part], event_times[part], now=time.time_ns() // 1_000_000)
     return Candidates(simulation.facts())
 
 

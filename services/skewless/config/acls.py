@@ -47,10 +47,10 @@ def acls_for(settings: PipelineSettings) -> dict[str, list[AclBinding]]:
     stages = {stage.name: list(acls_of_stage(stage, settings)) for stage in topology.needed_stages(settings)}
     return {
         **stages,
-        TOPICS: list(_of_topics(settings)),
-        STATUS: list(_of_status(settings)),
-        READERS: list(_of_readers(settings)),
-        DEAD_LETTERS: list(_of_dead_letters(settings)),
+        TOPICS: list(_acls_of_topics(settings)),
+        STATUS: list(_acls_of_status(settings)),
+        READERS: list(_acls_of_readers(settings)),
+        DEAD_LETTERS: list(_acls_of_dead_letters(settings)),
     }
 
 
@@ -114,8 +114,8 @@ def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[Ac
             yield AclBinding("group", group, prefixed=False, operations=("Describe",), needed=("its progress",))
 
 
-def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
-    yield from _of_user_topics(settings, "Describe", "number of partitions")
+def _acls_of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
+    yield from _acls_of_user_topics(settings, "Describe", "number of partitions")
     yield AclBinding(
         "topic",
         f"{settings.full_name}.",
@@ -125,8 +125,8 @@ def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
     )
 
 
-def _of_status(settings: PipelineSettings) -> Iterator[AclBinding]:
-    yield from _of_user_topics(settings, "Read", "lag")
+def _acls_of_status(settings: PipelineSettings) -> Iterator[AclBinding]:
+    yield from _acls_of_user_topics(settings, "Read", "lag")
     operations: tuple[Operation, ...] = ("Read", "DescribeConfigs")
     yield AclBinding("topic", f"{settings.full_name}.", prefixed=True, operations=operations, needed=("lag", "options"))
     yield AclBinding(
@@ -134,7 +134,7 @@ def _of_status(settings: PipelineSettings) -> Iterator[AclBinding]:
     )
 
 
-def _of_user_topics(settings: PipelineSettings, operation: Operation, needed: str) -> Iterator[AclBinding]:
+def _acls_of_user_topics(settings: PipelineSettings, operation: Operation, needed: str) -> Iterator[AclBinding]:
     """Yield the ACLs of the topics of the user that the pipeline reads, for a role that also checks their retention."""
     for name in settings.user_inputs:
         if name == "source":
@@ -145,7 +145,7 @@ def _of_user_topics(settings: PipelineSettings, operation: Operation, needed: st
             yield _topic(settings.topic(name), (operation, "DescribeConfigs"), needed, "retention")
 
 
-def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
+def _acls_of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
     for topic in topology.needed_topics(settings):
         if topic.public:
             yield _topic(settings.topic(topic.name), ("Read",), "results")
@@ -154,7 +154,7 @@ def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
     )
 
 
-def _of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
+def _acls_of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield _topic(settings.topic("dead-letters"), ("Read",), "dead letters")
     if settings.source_pattern:
         yield from source_topics(settings, ("Read", "Write"), "invalid records", "their replay")
