@@ -26,7 +26,7 @@ from skewless.wire.record import Headers
 
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 FIRST, SECOND = record_of("Click", key="string", value="int"), record_of("Click", value="int", key="string")
-AVRO: dict[SchemaId, Any] = {0x01020304: FIRST, 7: SECOND, GUID: FIRST}
+AVRO: dict[SchemaId, Any] = {0x01020304: FIRST, 7: SECOND, GUID: FIRST, 9: record_of("Empty")}
 PROTOBUF = 'syntax = "proto3"; message Other { string x = 1; } message Click { string key = 1; int32 value = 2; }'
 
 
@@ -73,6 +73,7 @@ def test_records_are_read_with_the_schema_that_each_names(ids: list[SchemaId]) -
         (b"\0\0\0\7", NO_SCHEMA_ID),
         (b"\1" + GUID.bytes[1:], NO_SCHEMA_ID),
         (b"\0\0\0\0\7", "broken Avro: ends too early (schema 7)"),
+        (b"\0\0\0\0\x09", "key field missing in schema 9"),
         (b"\0\0\0\0\x08" + click(7, "a")[5:], "schema 8 is unknown to the registry"),
         (b"\0\0\0\0\5" + click(7, "a")[5:], "schema 5 is of type PROTOBUF, not AVRO"),
         (click(7, "a") + b"\0", "broken Avro: has bytes after its end (schema 7)"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.avro import encoded, record_of
+from skewless.errors import UnknownSchemaError
 from skewless.lab.inspection import registered_records
 from skewless.lab.inspection.format_detection import detect
 from skewless.lab.inspection.registered_records import id_of, ids_of, read_with, with_ids
@@ -38,7 +39,9 @@ def test_split_prefix_reads_the_id_after_the_magic_byte(value: bytes, schema_id:
     assert prefix(schema_id) == value[:size]
 
 
-@pytest.mark.parametrize("value", [b"", b"\0", b"\0\0\0\7", b"\2\0\0\0\7x", b"\xff\0\0\0\7x", b"\1" + GUID.bytes[1:]])
+@pytest.mark.parametrize(
+    "value", [b"", b"\0", b"\0\0\0\7", b"\2\0\0\0\7x", b"\xff\0\0\0\7x", b"\1" + GUID.bytes[1:], b"\2" + GUID.bytes]
+)
 def test_split_prefix_of_another_magic_byte_or_a_short_value_is_none(value: bytes) -> None:
     assert split_prefix(value) is None
 
@@ -64,8 +67,8 @@ def columns(values: list[bytes | None], headers: list[Headers]) -> RecordColumns
 
 def test_ids_of_headers_are_those_of_values_and_not_those_of_keys() -> None:
     value_id, key_id = (VALUE_HEADER, prefix(7)), (KEY_HEADER, prefix(8))
-    headers: list[Headers] = [[value_id], [key_id, value_id], [(VALUE_HEADER, prefix(9)), value_id], [key_id], ()]
-    assert with_ids(columns([b"x"] * 5, headers)) == [b"\0\0\0\0\7x"] * 3 + [b"x"] * 2
+    headers: list[Headers] = [(), [value_id], [key_id, value_id], [(VALUE_HEADER, prefix(9)), value_id], [key_id]]
+    assert with_ids(columns([b"x"] * 5, headers)) == [b"x", *[b"\0\0\0\0\7x"] * 3, b"x"]
     assert ids_of(with_ids(columns([b"x"] * 2, [[(VALUE_HEADER, prefix(GUID))]] * 2))) == [GUID]
 
 
@@ -87,6 +90,27 @@ def test_read_with_decodes_the_content_after_the_id(
     (read,) = sample.records
     assert (sample.format, sample.description) == ("avro", f"Avro, schema id {schema_id}")
     assert [json.loads(read.values[0] or b""), read.values[1]] == [{"key": "a", "value": 7}, b"other"]
+
+
+def test_read_with_decodes_each_record_with_the_schema_that_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    schemas: dict[SchemaId, Any] = {7: CLICK, 9: record_of("View", page="string")}
+
+    def schema(_client: Any, found: SchemaId) -> Schema:
+        if found not in schemas:
+            raise UnknownSchemaError("unknown")
+        return Schema("AVRO", json.dumps(schemas[found]))
+
+    monkeypatch.setattr(client.RegistryClient, "schema", schema)
+    click, view = {"key": "a", "value": 7}, {"page": "/"}
+    unknown = prefix(8) + b"x"
+    values = [prefix(9) + encoded(schemas[9], view), unknown, prefix(7) + encoded(CLICK, click)]
+    registry = RegistrySettings.model_validate({"url": "http://localhost:1"})
+    (read,) = read_with(registry, [columns([*values], [()] * 3)], [9, 8, 7]).records
+    assert [json.loads(read.values[0] or b""), read.values[1], json.loads(read.values[2] or b"")] == [
+        view,
+        unknown,
+        click,
+    ]
 
 
 def test_read_with_fetches_the_schemas_of_most_records_only(monkeypatch: pytest.MonkeyPatch) -> None:
