@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 import skewless as sk
 from helpers.docs_blocks import ROOT, blocks
 from helpers.followed_page import set_up
 from helpers.kafka import read
-from helpers.waiting import WAIT_S
+from helpers.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.broker]
 
@@ -43,6 +44,8 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
         monkeypatch.chdir(tmp_path / "work")
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
+        admin = AdminClient({"bootstrap.servers": environment["KAFKA_BOOTSTRAP_SERVERS"]})
+        until(lambda: "orders" in admin.list_topics(timeout=WAIT_S).topics)  # a reader is slower than the program
         yield Reader(tmp_path / "work", environment["KAFKA_BOOTSTRAP_SERVERS"], stop)
 
 

@@ -75,8 +75,9 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
 
 def counts_line(counts: RunCounts, settings: PipelineSettings) -> str:
     """Return the counts of a run as a line."""
-    of_aggregation = "updates of results" if settings.aggregator.emit == "updates" else "results"
-    results = "joined records" if settings.source is None else of_aggregation
+    s = "" if counts.results.records == 1 else "s"
+    of_aggregation = f"update{s} of results" if settings.aggregator.emit == "updates" else f"result{s}"
+    results = f"joined record{s}" if settings.source is None else of_aggregation
     return (
         f"{counted(counts.records, 'record')}: {counts.results} {results}, {counts.late} late, {counts.invalid} invalid"
     )
