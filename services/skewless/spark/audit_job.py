@@ -144,14 +144,8 @@ def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: Pipelin
 
 def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Return the last record of each Kafka key, and the number of its records. Keys with a tombstone are left out."""
-    last = records.groupBy(F.col("key").cast("string").alias("record_key")).agg(
-        F.max_by("value", "offset").alias("value"),
-        F.max_by("partition", "offset").alias("partition"),
-        F.count("*").alias("records"),
-    )
-    fields = ", ".join(f"`{name}` {spark_type}" for name, spark_type in batch_pipeline.fields(settings).items())
-    result = F.from_json(F.col("value").cast("string"), f"{fields}, revision bigint")
-    return last.where("value is not null").select("record_key", "partition", "records", result.alias("found"))
+    newest = batch_pipeline.newest_results(records, settings, F.count("*").alias("records"))
+    return newest.where("value is not null").drop("value").withColumnRenamed("result", "found")
 
 
 def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings) -> DataFrame:

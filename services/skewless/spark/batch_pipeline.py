@@ -232,6 +232,19 @@ def fields(settings: PipelineSettings, of: Sequence[ResultField] | None = None) 
     return {"key": "string", "window_start": "bigint", "window_end": "bigint", **parts, **types}
 
 
+def newest_results(records: DataFrame, settings: PipelineSettings, *columns: Column) -> DataFrame:
+    """Return the last record of each Kafka key: `record_key`, `value`, `partition`, `result`, and these aggregations.
+
+    `value` and `result` are null for a tombstone.
+    """
+    last = records.groupBy(F.col("key").cast("string").alias("record_key")).agg(
+        F.max_by("value", "offset").alias("value"), F.max_by("partition", "offset").alias("partition"), *columns
+    )
+    types = ", ".join(f"`{name}` {spark_type}" for name, spark_type in fields(settings).items())
+    result = F.from_json(F.col("value").cast("string"), f"{types}, revision bigint")
+    return last.withColumn("result", F.when(F.col("value").isNotNull(), result))
+
+
 def results(
     result: BatchResult,
     settings: PipelineSettings,

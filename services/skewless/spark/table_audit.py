@@ -229,16 +229,8 @@ def _newest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
 
     `expected` is null for a tombstone.
     """
-    last = records.groupBy(F.col("key").cast("string").alias("record_key")).agg(
-        F.max_by("value", "offset").alias("value"),
-        F.max_by("partition", "offset").alias("topic_partition"),
-        F.max("offset").alias("offset"),
-    )
-    fields = ", ".join(f"`{name}` {spark_type}" for name, spark_type in batch_pipeline.fields(settings).items())
-    result = F.from_json(F.col("value").cast("string"), f"{fields}, revision bigint")
-    return last.select(
-        "record_key", "topic_partition", "offset", F.when(F.col("value").isNotNull(), result).alias("expected")
-    )
+    newest = batch_pipeline.newest_results(records, settings, F.max("offset").alias("offset"))
+    return newest.drop("value").withColumnsRenamed({"partition": "topic_partition", "result": "expected"})
 
 
 def _by_partition(values: Mapping[int, int], partition: Column) -> Column:
