@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from helpers.kafka import BASE, START_MS, Record, truth
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark.stream_merge import watermark_of
 from skewless.spark.stream_tasks import (
     PARTIALS,
     PROGRESS,
@@ -29,6 +30,7 @@ from skewless.spark.stream_tasks import (
     WorkTask,
 )
 from skewless.spark.stream_windows import LoadMerger, PartitionMerger, WindowMerger
+from skewless.stages.splitter.checkpoint import Checkpoint
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -129,9 +131,8 @@ class Query:
         for block in (block for kind, _, block in rows if kind == PROGRESS):
             progress = msgspec.json.decode(block, type=SourceProgress)
             self.max_times[TopicPartition(progress.topic, progress.partition)] = progress.max_time
-        times = [time for time in self.max_times.values() if time is not None]
-        known = min(times) - LATENESS_S * 1000 if len(times) == len(self.max_times) else None
-        state = watermark or WatermarkState(known)
+        checkpoints = {source: Checkpoint(time) for source, time in self.max_times.items()}
+        state = watermark or watermark_of(checkpoints, LATENESS_S * 1000)
         partials = [(at, block) for kind, at, block in rows if kind == PARTIALS]
         everywhere = range(self.settings.topics.aggregator_partitions)
         for partition in everywhere:

@@ -1,14 +1,15 @@
 """The query of `skewless stream`: runs the micro-batches, and commits what is complete.
 
-A micro-batch has two Spark jobs. The first one reads the records of each source partition as partials. The driver then
-knows the watermark. The second one merges the partials, and commits each partition of `aggregates` in a transaction of
-its own. At last the driver commits the offsets of the source, which name the micro-batch as complete.
+A micro-batch is one Spark job of two stages. The first one reads the records of each source partition as partials. The
+second one merges the partials, and commits each partition of `aggregates` in a transaction of its own. Then the driver
+commits the offsets of the source, which name the micro-batch as complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,13 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.storagelevel import StorageLevel
 
 from skewless import topology
-from skewless.algorithms.watermark import WatermarkGenerator, WatermarkState, WatermarkTracker
+from skewless.algorithms.watermark import WatermarkState
 from skewless.errors import (
     ConfigurationError,
     FencedError,
@@ -33,13 +33,23 @@ from skewless.errors import (
 )
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader, offset_consumer
-from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import kafka_options, user_module
 from skewless.spark.batch_pipeline import as_function, in_partitions
-from skewless.spark.stream_merge import MERGED, OBSERVED, RETRY_PAUSE_S, RETRY_S, TICK, MergeTask
-from skewless.spark.stream_start import SourceState, StreamStart, check_topic_ids, committed_sources, transactional_id
+from skewless.spark.state_process import Address
+from skewless.spark.stream_merge import (
+    MERGED,
+    OUTCOMES,
+    RETRY_PAUSE_S,
+    RETRY_S,
+    TICK,
+    Merged,
+    MergeTask,
+    topic_ids_of,
+    watermark_of,
+)
+from skewless.spark.stream_start import SourceState, StreamStart, committed_sources, transactional_id
 from skewless.spark.stream_tasks import (
     PARTIALS,
     PROGRESS,
@@ -62,6 +72,7 @@ RECORDS_PER_BATCH = 2_000_000
 
 _progress_decoder = msgspec.json.Decoder(SourceProgress)
 _work_decoder = msgspec.json.Decoder(WorkProgress)
+_merged_decoder = msgspec.json.Decoder(Merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,15 @@ class TriggerProgress:
     """Time of the slowest task that read records or was a worker, divided by the mean."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Outcomes:
+    """What the tasks of a micro-batch have done."""
+
+    progress: Sequence[SourceProgress]
+    work: Sequence[WorkProgress]
+    merged: Sequence[Merged]
+
+
 class StreamJob:
     """Micro-batches of a pipeline. One thread at a time uses it."""
 
@@ -106,6 +126,9 @@ class StreamJob:
         self._admin = Admin(self._settings.kafka)
         self._lock = threading.Lock()
         self._stopped = False
+        self._holders: dict[int, Address] = {}
+        """Processes that hold the windows of the tasks that merge."""
+        self._secret = secrets.token_bytes(32)
         self._query_id = ""
         self._has_id = threading.Event()
         self._producer = self._opened()
@@ -193,18 +216,12 @@ class StreamJob:
             return
         self._check_order(batch, number)
         self._find_partitions()
-        with _cached(self._aggregated(records)) as rows:
-            is_progress = F.col("kind").isin(PROGRESS, WORK)
-            collected = rows.where(is_progress).select("kind", "block").collect()
-            progress = [_progress_decoder.decode(bytes(block)) for kind, block in collected if kind == PROGRESS]
-            times = [_work_decoder.decode(bytes(block)).seconds for kind, block in collected if kind == WORK]
-            self._observe(progress, batch)
-            self._check_topics()
-            merged = self._merge(rows.where(~is_progress), self._batch, batch)
+        outcomes = self._merge(self._aggregated(records), self._batch, batch)
+        self._observe(outcomes.progress, batch)
+        self._merged_watermark = self._watermark()
         self._commit()
         self._batch, self._merged = batch, dict.fromkeys(self._merged, batch)
-        times = times or [of_source.seconds for of_source in progress]
-        self._report(self._progress(number, progress, merged, times, time.monotonic() - started))
+        self._report(self._progress(number, outcomes, time.monotonic() - started))
 
     def _check_order(self, batch: str, number: int) -> None:
         """Raise ConfigurationError if Spark's checkpoint is not that of the last micro-batch."""
@@ -224,7 +241,7 @@ class StreamJob:
             )
 
     def _find_partitions(self) -> None:
-        """Add source partitions that exist by now."""
+        """Add source partitions that exist by now, and the ids of their topics."""
         counts = self._admin.partition_counts()
         for topic in self._settings.aggregated.select(counts):
             for number in range(counts.get(topic, 0)):
@@ -232,6 +249,8 @@ class StreamJob:
                 if source not in self._sources:
                     self._sources[source] = SourceState(0, Checkpoint())
                     self._activity[source] = PartitionActivity()
+        if new := {source.topic for source in self._sources} - self._topic_ids.keys():
+            self._topic_ids |= topic_ids_of(self._settings, new)
 
     def _aggregated(self, records: DataFrame) -> DataFrame:
         """Return the partials of records, with progress, late tuples and dead letters."""
@@ -242,24 +261,6 @@ class StreamJob:
         workers = self._settings.router.workers
         numbered = in_partitions(rows.withColumn("task", F.col("partition") % workers), workers, "task")
         return numbered.mapInArrow(as_function(WorkTask(self._settings, split.partition_counts)), ROWS)
-
-    def _check_topics(self) -> None:
-        """Raise BrokerError if a source topic was created again. Called when the records were read."""
-        found = self._read_topic_ids(sorted({source.topic for source in self._sources}))
-        check_topic_ids(self._topic_ids, found)
-        self._topic_ids |= found
-
-    def _read_topic_ids(self, topics: list[str]) -> Mapping[str, int]:
-        deadline = time.monotonic() + RETRY_S
-        while True:
-            try:
-                return read_topic_ids(self._settings.kafka.client_options(), topics)
-            except UnavailableError as error:
-                if time.monotonic() > deadline:
-                    raise UnreachableError(
-                        f"the source topics cannot be described for {RETRY_S:g} s: {error}"
-                    ) from None
-                time.sleep(RETRY_PAUSE_S)
 
     def _split_task(self) -> SplitTask:
         counts: dict[str, int] = {}
@@ -285,42 +286,48 @@ class StreamJob:
             self._sources[source] = SourceState(state.offset, checkpoint)
 
     def _watermark(self) -> WatermarkState:
-        tracker = WatermarkTracker(len(self._sources))
-        watermarks: dict[int, int] = {}
-        lateness_ms = self._settings.event_time.lateness_ms
-        for number, state in enumerate(self._sources.values()):
-            watermark = WatermarkGenerator(lateness_ms, state.checkpoint.max_time).watermark()
-            if watermark is not None:
-                watermarks[number] = watermark
-        tracker.update(watermarks, [n for n, source in enumerate(self._sources) if self._activity[source].idle])
-        return tracker.state()
+        return watermark_of(self._checkpoints(), self._settings.event_time.lateness_ms)
 
-    def _merge(self, rows: DataFrame | None, previous: str, batch: str) -> list[Any]:
+    def _checkpoints(self) -> dict[TopicPartition, Checkpoint]:
+        """Return the checkpoints of the source partitions, with what is known of their activity."""
+        return {
+            source: state.checkpoint._replace(idle=self._activity[source].idle)
+            for source, state in self._sources.items()
+        }
+
+    def _source_ids(self) -> dict[str, int]:
+        """Return the known ids of the source topics."""
+        topics = {source.topic for source in self._sources}
+        return {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic in topics}
+
+    def _merge(self, rows: DataFrame | None, previous: str, batch: str) -> _Outcomes:
         """Merge and commit partials in all partitions of `aggregates`."""
         settings, spark = self._settings, self._spark if rows is None else rows.sparkSession
-        watermark = self._watermark()
         task = MergeTask(
             settings,
             self.start.schema,
             self.start.topic_ids.get(settings.topic("partials")),
-            watermark,
+            self._checkpoints(),
+            {} if rows is None else self._source_ids(),
             _now(),
             previous,
             batch,
             workers=len(self._sources) if settings.worker.cost.is_free else settings.router.workers,
+            holders=self._holders,
+            secret=self._secret,
         )
         number = F.col("id").cast("int")
-        blocks = spark.range(task.load_task + 1).select(
+        blocks = spark.range(0, task.load_task + 1, 1, numPartitions=1).select(
             number.alias("task"), F.lit(TICK).alias("kind"), number.alias("partition"), F.lit(b"").alias("block")
         )
         if rows is not None:
-            observed = rows.where(F.col("kind") == PARTIALS).withColumn("kind", F.lit(OBSERVED))
-            blocks = blocks.unionByName(rows.withColumn("task", F.col("partition")))
-            blocks = blocks.unionByName(observed.withColumn("task", F.lit(task.load_task)))
-        numbered = in_partitions(blocks, task.load_task + 1, "task")
-        merged: list[Any] = numbered.mapInArrow(as_function(task), MERGED).collect()
-        self._merged_watermark = watermark
-        return merged
+            blocks = blocks.unionByName(rows.withColumn("task", F.explode(_tasks_of_row(task.load_task))))
+        # In descending order, so that the longest task starts first: that of the load gets all partials.
+        ordered = blocks.withColumn("order", F.lit(task.load_task) - F.col("task"))
+        numbered = in_partitions(ordered, task.load_task + 1, "order").drop("order")
+        outcomes = _outcomes(numbered.mapInArrow(as_function(task), OUTCOMES))
+        self._holders = {merged.number: merged.holder for merged in outcomes.merged if merged.holder is not None}
+        return outcomes
 
     def _commit(self) -> None:
         """Commit the offsets of the source partitions. Raises FencedError if another query has committed."""
@@ -364,6 +371,7 @@ class StreamJob:
                 return
             self._observe([], self._batch)
             self._merge(None, self._batch, self._batch)
+            self._merged_watermark = self._watermark()
             self._commit()
         finally:
             self._lock.release()
@@ -381,15 +389,9 @@ class StreamJob:
         offset = self._sources[source].offset
         return not has_records_after(self._offsets, source.topic, {source.partition: offset})
 
-    def _progress(
-        self,
-        number: int,
-        progress: Sequence[SourceProgress],
-        merged: Sequence[Any],
-        times: Sequence[float],
-        seconds: float,
-    ) -> TriggerProgress:
-        lag = self._lag()
+    def _progress(self, number: int, outcomes: _Outcomes, seconds: float) -> TriggerProgress:
+        progress, merged, lag = outcomes.progress, outcomes.merged, self._lag()
+        times = [task.seconds for task in outcomes.work or progress]
         newest = max((of_source.newest_ms for of_source in progress), default=0)
         return TriggerProgress(
             number=number,
@@ -397,12 +399,12 @@ class StreamJob:
             tuples=sum(of_source.tuples for of_source in progress),
             late=sum(of_source.late for of_source in progress),
             dead_letters=sum(of_source.dead_letters for of_source in progress),
-            results=sum(row.results for row in merged),
+            results=sum(task.results for task in merged),
             seconds=seconds,
             lag_records=lag,
             lag_s=max(0.0, (_now() - newest) / 1000) if lag and newest else 0.0,
             watermark_ms=self._watermark().watermark,
-            open_windows=max((row.open_windows for row in merged), default=0),
+            open_windows=max((task.open_windows for task in merged), default=0),
             slowest_to_mean=max(times) * len(times) / sum(times) if sum(times) else 1.0,
         )
 
@@ -416,13 +418,25 @@ class StreamJob:
         return lag
 
 
-@contextlib.contextmanager
-def _cached(rows: DataFrame) -> Iterator[DataFrame]:
-    cached = rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield cached
-    finally:
-        cached.unpersist()
+def _outcomes(rows: DataFrame) -> _Outcomes:
+    """Run a micro-batch."""
+    collected = rows.collect()
+    return _Outcomes(
+        [_progress_decoder.decode(block) for kind, block in collected if kind == PROGRESS],
+        [_work_decoder.decode(block) for kind, block in collected if kind == WORK],
+        [_merged_decoder.decode(block) for kind, block in collected if kind == MERGED],
+    )
+
+
+def _tasks_of_row(load_task: int) -> Column:
+    """Return the numbers of the tasks that merge a row."""
+    kind, partition, load = F.col("kind"), F.col("partition"), F.lit(load_task)
+    return (
+        F.when(kind == PARTIALS, F.array(partition, load))
+        .when(kind == PROGRESS, F.sequence(F.lit(0), load))
+        .when(kind == WORK, F.array(load))
+        .otherwise(F.array(partition))
+    )
 
 
 def _now() -> int:

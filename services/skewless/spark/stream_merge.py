@@ -5,31 +5,38 @@ The transaction has the results, the changelog, late tuples and dead letters, an
 Spark repeats is merged once: a task of a committed micro-batch writes nothing. See docs/explanation/exactness.md.
 
 One more task gets the partials of all partitions, and commits the measures of the load in the same way.
+
+Every task gets the progress of all source partitions, from which it computes the watermark. It starts when all records
+were read. So reading and merging are two stages of one Spark job, with one shuffle between them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 
 from skewless import topology
-from skewless.algorithms.watermark import WatermarkState
+from skewless.algorithms.watermark import WatermarkGenerator, WatermarkState, WatermarkTracker
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import FencedError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.consumer.offsets import offset_consumer
+from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.consumer.topic_reader import read_compacted
 from skewless.kafka.producer.transactional import TransactionalProducer
-from skewless.spark import stream_start
+from skewless.spark import state_process, stream_start
+from skewless.spark.state_process import Address
 from skewless.spark.stream_start import LOAD_STAGE
-from skewless.spark.stream_tasks import PARTIALS, RECORDS
+from skewless.spark.stream_tasks import PARTIALS, PROGRESS, RECORDS, WORK, SourceProgress
 from skewless.spark.stream_windows import Checkpoints, LoadMerger, PartitionMerger
+from skewless.stages.splitter.checkpoint import Checkpoint
 from skewless.wire.changelog import decode_checkpoint, with_batch
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.record import OutputRecord
@@ -41,17 +48,46 @@ log = logging.getLogger(__name__)
 TICK = "tick"
 """Kind of the row that each task gets, with or without partials. Its partition is the number of the task: that of a
 partition of `aggregates`, or the next number for the task that measures the load."""
-OBSERVED = "observed"
-"""Kind of the partials for the task that measures the load."""
-MERGED = "partition int, results bigint, open_windows bigint, keys bigint"
+MERGED = "merged"
+"""Kind of the rows that say what a task has merged."""
+OUTCOMES = "kind string, block binary"
+"""Rows for the driver: of kind PROGRESS and WORK as they came, and one `Merged` per task."""
 RETRY_S = 60.0
 """Time for which a task repeats a transaction that fails although a repetition may succeed."""
 RETRY_PAUSE_S = 0.5
+HOLDER_LIMIT_S = 180.0
+"""Time after which a task no longer waits for the process that holds its windows, and reads them itself."""
 
 Block = tuple[str, int, bytes]
 """Kind, partition and block of a row."""
 
 _records_decoder = msgspec.msgpack.Decoder(list[OutputRecord])
+_progress_decoder = msgspec.json.Decoder(SourceProgress)
+
+
+class Merged(msgspec.Struct):
+    """What a task has merged and committed."""
+
+    number: int
+    """That of the task."""
+    results: int = 0
+    open_windows: int = 0
+    keys: int = 0
+    """Keys of the open windows."""
+    holder: Address | None = None
+    """Process that holds the windows; None if none does."""
+
+
+def watermark_of(checkpoints: Mapping[TopicPartition, Checkpoint], lateness_ms: int) -> WatermarkState:
+    """Return the watermark of all source partitions."""
+    tracker = WatermarkTracker(len(checkpoints))
+    watermarks: dict[int, int] = {}
+    for number, checkpoint in enumerate(checkpoints.values()):
+        watermark = WatermarkGenerator(lateness_ms, checkpoint.max_time).watermark()
+        if watermark is not None:
+            watermarks[number] = watermark
+    tracker.update(watermarks, [number for number, of in enumerate(checkpoints.values()) if of.idle])
+    return tracker.state()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +98,10 @@ class MergeTask:
     schema: StateSchema
     topic_id: int | None
     """That of topic `partials`; None if unknown."""
-    watermark: WatermarkState
-    """Watermark of all source partitions after the micro-batch."""
+    checkpoints: Mapping[TopicPartition, Checkpoint]
+    """Those of all source partitions before the micro-batch."""
+    source_ids: Mapping[str, int]
+    """Known ids of the source topics. Checked when their records were read; empty if none are."""
     now: int
     previous: str
     """Micro-batch that was complete before."""
@@ -71,6 +109,10 @@ class MergeTask:
     """The micro-batch; the previous one if there is none, and only event time has advanced."""
     workers: int
     """Number of workers whose load is measured."""
+    holders: Mapping[int, Address]
+    """Processes that hold the windows as of the previous micro-batch, by number of the task."""
+    secret: bytes
+    """Known to the processes of this query only."""
 
     @property
     def load_task(self) -> int:
@@ -78,23 +120,55 @@ class MergeTask:
         return self.settings.topics.aggregator_partitions
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge and commit what this task gets. Input rows: `ROWS` with the number of the task (`numbered`)."""
+        """Merge and commit what this task gets, and yield `OUTCOMES`. Columns: those of `ROWS`, and `task`."""
         blocks: defaultdict[int, list[Block]] = defaultdict(list)
         for batch in batches:
             columns = (batch[name].to_pylist() for name in ("task", "kind", "partition", "block"))
             for number, kind, partition, block in zip(*columns, strict=True):
                 blocks[number].append((kind, partition, block))
-        rows = [(number, *_commit(self, number, own)) for number, own in sorted(blocks.items())]
-        if rows:
-            names = ("partition", "results", "open_windows", "keys")
-            types = (pa.int32(), pa.int64(), pa.int64(), pa.int64())
-            columns = (pa.array(column, type_) for column, type_ in zip(zip(*rows, strict=True), types, strict=True))
-            yield pa.record_batch(list(columns), names)
+        if not blocks:
+            return
+        _check_topics(self)
+        outcomes: list[tuple[str, bytes]] = []
+        for number, own in sorted(blocks.items()):
+            holder = self.holders.get(number)
+            merged = state_process.call(holder, self.secret, HOLDER_LIMIT_S, _commit, self, number, own)
+            outcomes.append((MERGED, msgspec.json.encode(merged)))
+            if number == self.load_task:
+                outcomes += [(kind, block) for kind, _, block in own if kind in {PROGRESS, WORK}]
+        kinds, values = zip(*outcomes, strict=True)
+        yield pa.record_batch([pa.array(kinds), pa.array(values, pa.binary())], ["kind", "block"])
+
+    def watermark(self, blocks: Iterable[Block]) -> WatermarkState:
+        """Return the watermark of all source partitions after the micro-batch, with the progress in these blocks."""
+        checkpoints = dict(self.checkpoints)
+        for progress in (_progress_decoder.decode(block) for kind, _, block in blocks if kind == PROGRESS):
+            source = TopicPartition(progress.topic, progress.partition)
+            checkpoints[source] = checkpoints[source]._replace(max_time=progress.max_time, idle=False)
+        return watermark_of(checkpoints, self.settings.event_time.lateness_ms)
+
+
+def _check_topics(task: MergeTask) -> None:
+    """Raise BrokerError if a source topic was created again while its records were read."""
+    if task.source_ids:
+        stream_start.check_topic_ids(task.source_ids, topic_ids_of(task.settings, task.source_ids))
+
+
+def topic_ids_of(settings: PipelineSettings, topics: Iterable[str]) -> Mapping[str, int]:
+    """Return the ids of source topics. Raises UnreachableError if the brokers do not answer for `RETRY_S`."""
+    deadline = time.monotonic() + RETRY_S
+    while True:
+        try:
+            return read_topic_ids(settings.kafka.client_options(), sorted(topics))
+        except UnavailableError as error:
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"the source topics cannot be described for {RETRY_S:g} s: {error}") from None
+            time.sleep(RETRY_PAUSE_S)
 
 
 @dataclass(slots=True)
 class _Held:
-    """What a task of this process has merged last: its windows as of a micro-batch, and its producer."""
+    """Windows that this process holds as of a micro-batch, and their producer."""
 
     producer: TransactionalProducer
     merger: PartitionMerger | LoadMerger
@@ -111,17 +185,16 @@ class _Held:
 _held: dict[str, _Held] = {}
 """By transactional id. They spare the next micro-batch reading the changelog. Nothing depends on them: the
 broker rejects the producer of a partition that another process has opened since."""
-
-Merged = tuple[int, int, int]
-"""Numbers of results, of open windows and of their keys."""
-NOTHING: Merged = (0, 0, 0)
+_merging = threading.Lock()
+"""Held while this process merges, for its own task or for that of another process."""
 
 
 def _commit(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
     deadline = time.monotonic() + RETRY_S
     while True:
         try:
-            return _attempt(task, number, blocks)
+            with _merging:
+                return _attempt(task, number, blocks)
         except (TransactionAbortedError, UnavailableError) as error:
             if time.monotonic() > deadline:
                 raise UnreachableError(f"partition {number} cannot be committed for {RETRY_S:g} s: {error}") from None
@@ -141,15 +214,15 @@ def _attempt(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
         partitions = range(task.load_task) if observes else [number]
         held = _opened(task, partitions, group, transactional_id)
     if held is None:
-        return NOTHING
+        return Merged(number)
     try:
-        merged = _merge_and_commit(task, held, blocks)
+        merged = _merge_and_commit(task, number, held, blocks)
     except BaseException:
         held.close()
         raise
     _held[transactional_id] = held
     _limit_memory(task.settings.aggregator.max_state_bytes, transactional_id)
-    return merged
+    return msgspec.structs.replace(merged, holder=state_process.own_address(task.secret))
 
 
 def _opened(task: MergeTask, partitions: Iterable[int], group: str, transactional_id: str) -> _Held | None:
@@ -197,7 +270,7 @@ def _merger(settings: PipelineSettings, group: str, checkpoints: Checkpoints) ->
     return PartitionMerger(settings, checkpoints, read_changelog)
 
 
-def _merge_and_commit(task: MergeTask, held: _Held, blocks: Sequence[Block]) -> Merged:
+def _merge_and_commit(task: MergeTask, number: int, held: _Held, blocks: Sequence[Block]) -> Merged:
     producer, merger = held.producer, held.merger
     before = producer.sent["aggregates"].records
     for kind, _, block in blocks:
@@ -205,8 +278,8 @@ def _merge_and_commit(task: MergeTask, held: _Held, blocks: Sequence[Block]) -> 
             producer.send(_records_decoder.decode(block))
     if isinstance(merger, LoadMerger):
         merger.set_workers(task.workers)
-    partials = ((partition, block) for kind, partition, block in blocks if kind in (PARTIALS, OBSERVED))
-    producer.send(merger.merge(partials, task.watermark, task.now))
+    partials = ((partition, block) for kind, partition, block in blocks if kind == PARTIALS)
+    producer.send(merger.merge(partials, task.watermark(blocks), task.now))
     producer.commit(
         {
             source: CommittedOffset(offset, _metadata(task, merger.checkpoint(source.partition)))
@@ -217,7 +290,7 @@ def _merge_and_commit(task: MergeTask, held: _Held, blocks: Sequence[Block]) -> 
     measures = merger.measures()
     held.state_bytes = int(measures["skewless_state_bytes"])
     open_windows, keys = (measures.get(f"skewless_aggregator_{name}", 0) for name in ("open_windows", "keys"))
-    return producer.sent["aggregates"].records - before, int(open_windows), int(keys)
+    return Merged(number, producer.sent["aggregates"].records - before, int(open_windows), int(keys))
 
 
 def _metadata(task: MergeTask, checkpoint: str) -> str:
