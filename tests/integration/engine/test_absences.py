@@ -94,7 +94,7 @@ def test_executor_suspended_and_replaced_process_ends_and_its_successor_continue
                 fed += 10
                 return suspended.child.poll() is not None
 
-            until(has_ended_meanwhile, limit_s=30.0)
+            until(has_ended_meanwhile)
             assert suspended.child.returncode == 3, suspended.lines[-5:]
             until(lambda: pipeline.tuples("tuples") == expected + fed - 300)
             assert successor.child.poll() is None, successor.lines[-5:]
