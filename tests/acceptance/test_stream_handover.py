@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from helpers.kafka import Feed, Pipeline, Source, differences, read, truth, zipf_records
-from helpers.stage_hosts import stage_host
+from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, Truth, differences, read, truth, zipf_records
+from helpers.stage_hosts import FAULTS, stage_host
 from helpers.waiting import until
 from skewless import topology
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
+from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
+from skewless.spark import stream_handover
+from skewless.spark.stream_handover import hand_over
+from skewless.spark.stream_start import prepare
+from skewless.wire.state_schema import Engine
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("spark"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
 
 TURNS = 3
 PARTITIONS = 2
 LATENESS_S = 10
+END_MS = START_MS + 86_400_000
+"""Time at which the windows of all records but the closing ones have ended."""
+CLOSING = [
+    (partition, b'{"key":"last","value":0,"time":%d}' % (END_MS + LATENESS_S * 1000)) for partition in range(PARTITIONS)
+]
 RUN_S = 240.0
+REFUSED_S = 20.0
+"""Time within which a stage ends that refuses its checkpoint."""
 
 
 def skewless(command: str, tested: Pipeline, *arguments: str) -> Result:
@@ -78,13 +92,26 @@ def streaming(tested: Pipeline, *options: str) -> Iterator[Path]:
         running.kill()
 
 
-def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(broker: str, tmp_path: Path) -> None:
+def check_exact(tested: Pipeline, closed_to: int | None = None) -> Truth:
+    """Compare all results with a plain count, and with the audit. Returns the count."""
+    expected = truth(read(tested.bootstrap, tested.source.topic), lateness_ms=LATENESS_S * 1000)
+    assert differences(tested, expected, ticks=False, closed_to=closed_to) == []
+    audit = skewless("audit", tested, "--json")
+    assert audit.exit_code == 0, audit.output
+    return expected
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("emit", ["updates", "final"])
+def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
+    broker: str, tmp_path: Path, emit: str
+) -> None:
     source = Source(broker, PARTITIONS)
     tested = Pipeline(
         broker,
         tmp_path,
         source,
-        aggregator={"aggregates": ["count", "sum"]},
+        aggregator={"aggregates": ["count", "sum"], "emit": emit},
         transport={"session_timeout_s": 3},
     )
     new = skewless("stream", tested, "--take-over")
@@ -108,14 +135,17 @@ def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(broker
                 back = skewless("stream", tested, "--hand-back")
                 assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
         feed.finish()
+    source.send(CLOSING)
     last = ("--available-now", "--take-over", "--checkpoint", str(tmp_path / f"checkpoint-{TURNS - 1}"))
     assert skewless("stream", tested, *last).exit_code == 0
-    expected = truth(read(broker, source.topic), lateness_ms=LATENESS_S * 1000)
-    assert differences(tested, expected, ticks=False) == []
-    audit = skewless("audit", tested, "--json")
-    assert audit.exit_code == 0, audit.output
+    expected = check_exact(tested, END_MS if emit == "final" else None)
+    # The load of both, without gaps and without anything twice. The ticks of the closing records are open.
+    ticks = [json.loads(record.value or b"") for record in tested.read("distribution")]
+    assert sum(sum(tick["tuples_by_worker"]) for tick in ticks) == expected.tuples - len(CLOSING)
+    assert {tick["grouping"] for tick in ticks} <= {"even", "source"}
 
 
+@pytest.mark.usefixtures("spark")
 def test_stream_take_over_of_unprocessed_records_is_refused_and_an_incomplete_micro_batch_too(
     broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,4 +179,116 @@ def test_stream_take_over_of_unprocessed_records_is_refused_and_an_incomplete_mi
     source.send(zipf_records(300, PARTITIONS, seed=34, keys=30))
     tested.drain()
     expected = truth(read(broker, source.topic), lateness_ms=LATENESS_S * 1000)
+    assert differences(tested, expected, ticks=False) == []
+
+
+def commit_with_stages(tested: Pipeline, records: Iterable[Sent]) -> None:
+    """Let the stages process records without an end, so that windows stay open, and stop them."""
+    tested.source.send(records)
+    written = tested.written("aggregates")
+    with tested.running():
+        until(lambda: tested.written("aggregates") > written and status(tested)["stages"][0]["lag_records"] == 0)
+    process_what_was_read(tested)
+
+
+def kill_after_take_over(tested: Pipeline, checkpoint: Path, moment: str) -> None:
+    """Take over with a query, and kill it before its first commit.
+
+    At the moment `opening` it has committed nothing but the handover. At `writing` the first task has an open
+    transaction with results, and the others wait for it.
+    """
+    paths = os.pathsep.join(filter(None, (str(FAULTS), os.environ.get("PYTHONPATH"))))
+    environment = os.environ | {"PYTHONPATH": paths, "SKEWLESS_TEST_FAULTS": str(tested.folder / "driver")}
+    of_executor = f"spark.executorEnv.SKEWLESS_TEST_FAULTS={tested.folder / 'executor'}"
+    if moment == "opening":
+        token = tested.arm("driver", "init", "kill")
+    else:  # the task ends some time after the driver, and does not commit
+        token = tested.arm("executor", "written", "kill", delay_s=10, topic=tested.settings.topic("aggregates"))
+    command = [sys.executable, "-m", "skewless", "stream", "-f", str(tested.file), "--take-over", "--available-now"]
+    command += ["--checkpoint", str(checkpoint), "--master", "local[1]", "--driver-memory", "1g", "--conf", of_executor]
+    log = tested.folder / "killed.log"
+    with log.open("wb") as output:
+        running = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    try:
+        until(lambda: not token.exists() or running.poll() is not None, limit_s=RUN_S)
+    finally:
+        running.kill()
+    assert running.wait() == -9, log.read_text()
+    assert "continues with a query of Spark" in log.read_text()
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("then", ["query", "stages"])
+@pytest.mark.parametrize("moment", ["opening", "writing"])
+def test_stream_killed_between_its_take_over_and_its_first_commit_counts_each_record_once(
+    broker: str, tmp_path: Path, moment: str, then: str
+) -> None:
+    # For this time the driver is a member of the splitter's group after its end.
+    transport = {"session_timeout_s": 10}
+    tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS), transport=transport)
+    records = zipf_records(4_000, PARTITIONS, seed=35, keys=100)
+    commit_with_stages(tested, itertools.islice(records, 2_000))
+    tested.source.send(records)
+    written = tested.written("aggregates")
+    kill_after_take_over(tested, tmp_path / "killed", moment)
+    assert moment == "writing" or tested.written("aggregates") == written
+    up = skewless("up", tested)
+    assert (up.exit_code, "--hand-back" in up.output) == (3, True), up.output
+    if then == "stages":
+        back = skewless("stream", tested, "--hand-back")
+        assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
+        tested.drain()
+    else:
+        again = skewless("stream", tested, "--available-now", "--checkpoint", str(tmp_path / "killed"))
+        assert again.exit_code == 0, again.output
+    check_exact(tested)
+
+
+def interrupt_hand_over(tested: Pipeline, to: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt a handover after it has changed the first group, and check that neither can start."""
+    change, calls = stream_handover._change, iter(range(10))
+
+    def interrupted(*arguments: Any) -> None:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        change(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream_handover, "_change", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hand_over(tested.settings, to, print)
+    with pytest.raises(ConfigurationError, match=r"^pipeline: is run by `skewless stream`, was run by the stages"):
+        prepare(tested.settings, print)
+    refused = []
+    for stage in (topology.SOURCE_STAGE, topology.RESULTS_STAGE):
+        process = tested.start(stage)
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                refused.append(process.wait(REFUSED_S))
+        finally:
+            child_process.stop(process)
+    assert 2 in refused
+
+
+def test_handover_interrupted_between_two_groups_stops_both_until_it_is_repeated(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 1})
+    tested.source.send(zipf_records(600, 1, seed=37, keys=100))
+    tested.drain()
+    offsets = OffsetReader(tested.settings.kafka)
+
+    def committed() -> dict[int, int]:
+        found = offsets.committed(tested.settings.group(topology.SOURCE_STAGE), tested.source.topic)
+        return {partition: each.offset for partition, each in found.items()}
+
+    before = committed()
+    interrupt_hand_over(tested, "spark", monkeypatch)
+    assert hand_over(tested.settings, "spark", print)
+    assert prepare(tested.settings, print).offsets() == {tested.source.topic: before}
+    interrupt_hand_over(tested, "services", monkeypatch)
+    assert hand_over(tested.settings, "services", print)
+    tested.source.send(zipf_records(600, 1, seed=38, keys=100))
+    tested.drain()
+    expected = truth(read(broker, tested.source.topic), lateness_ms=LATENESS_S * 1000)
     assert differences(tested, expected, ticks=False) == []
