@@ -5,6 +5,8 @@ The faults occur at named points of the second of several micro-batches.
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import TopicPartition
 
-from helpers.kafka import Pipeline, Sent, Source, create_topics, differences, read, truth, zipf_records
+from helpers.kafka import START_MS, Pipeline, Sent, Source, create_topics, differences, read, truth, zipf_records
 from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.lab.local.broker import Broker
@@ -32,6 +34,10 @@ MOMENTS = ("_find_partitions", "_split_task", "_merge", "_commit", "_lag")
 """Methods of the driver, in the order of a micro-batch: before its first request, before records are read, while tasks
 merge and commit, before the offsets of the source, and after them."""
 DOWN_S = 2.0
+ROUNDS = int(os.environ.get("SKEWLESS_KILLS", "1"))
+"""How often each moment is hit."""
+END_MS = START_MS + 3_600_000
+"""Time at which the windows of all records but the last ones have ended."""
 
 
 def stream(tested: Pipeline) -> Result:
@@ -52,9 +58,9 @@ def inject(monkeypatch: pytest.MonkeyPatch, moment: str, fault: Callable[[], Non
     monkeypatch.setattr(stream_job, "RECORDS_PER_BATCH", PER_BATCH)
 
 
-def check_exact(tested: Pipeline) -> None:
+def check_exact(tested: Pipeline, closed_to: int | None = None) -> None:
     expected = truth(read(tested.bootstrap, tested.source.topic), lateness_ms=LATENESS_S * 1000)
-    assert differences(tested, expected, ticks=False) == []
+    assert differences(tested, expected, ticks=False, closed_to=closed_to) == []
     audit = CliRunner().invoke(main, ["audit", "-f", str(tested.file), "--json"])
     assert audit.exit_code == 0, audit.output
 
@@ -95,14 +101,18 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
     broker.stop()
 
 
+@pytest.mark.parametrize("emit", ["updates", "final"])
 def test_stream_broker_killed_at_each_point_counts_each_record_once(
-    own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, emit: str
 ) -> None:
     source = Source(own_broker.bootstrap, PARTITIONS)
-    tested = Pipeline(own_broker.bootstrap, tmp_path, source, aggregator={"aggregates": ["count", "sum"]})
+    sections = {"emit": emit, "aggregates": ["count", "sum"]}
+    tested = Pipeline(own_broker.bootstrap, tmp_path, source, aggregator=sections)
+    kills = [*MOMENTS] * ROUNDS
+    records = zipf_records(RECORDS * len(kills), PARTITIONS, seed=40, keys=100)
     outages = []
-    for number, moment in enumerate(MOMENTS):
-        source.send(more(40 + number))
+    for moment in kills:
+        source.send(itertools.islice(records, RECORDS))
         outages.append(Outage(own_broker))
         with monkeypatch.context() as patched:
             inject(patched, moment, outages[-1].begin)
@@ -111,8 +121,10 @@ def test_stream_broker_killed_at_each_point_counts_each_record_once(
         assert result.exit_code in {0, 3}, result.output
         if result.exit_code:
             assert result.output.splitlines()[-1].startswith("error: "), result.output
+    last = b'{"key":"last","value":0,"time":%d}' % (END_MS + LATENESS_S * 1000)
+    source.send([(partition, last) for partition in range(PARTITIONS)])
     assert stream(tested).exit_code == 0
-    check_exact(tested)
+    check_exact(tested, END_MS if emit == "final" else None)
     for outage in outages:
         outage.end()
 

@@ -3,9 +3,9 @@
 A token file `<prefix>.<point>` arms a point once: the first call that reaches the point removes the token and executes
 it. The prefix is $SKEWLESS_TEST_FAULTS at the time of the call, because a host sets it after it has forked a process.
 
-A token is JSON: `do` is kill, stop or raise; `delay_s` waits before; `topic` waits for a transaction that has written
-to this topic; `error` are the arguments of the `KafkaError` that is raised; `then` is a token that is armed first, with
-its `file`.
+A token is JSON: `do` is kill, kill-java (of the Java whose task the process runs), stop or raise; `delay_s` waits
+before; `topic` waits for a transaction that has written to this topic; `error` are the arguments of the `KafkaError`
+that is raised; `then` is a token that is armed first, with its `file`.
 
 Points, in the order of a transaction: init, produced (first record queued), before-offsets, before-commit (between
 offsets and commit), written (as before-commit, with all records on the broker), in-commit (during the call, at the
@@ -54,6 +54,8 @@ class Points:
         match token["do"]:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "kill-java":
+                os.kill(_java_above(os.getpid()), signal.SIGKILL)
             case "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
             case "raise":
@@ -62,6 +64,13 @@ class Points:
     def pass_by(self, point: str, topics: Collection[str] = ()) -> None:
         """Reach a point."""
         self.hit(self.take(point, topics))
+
+
+def _java_above(pid: int) -> int:
+    """Return the nearest process of Java from which a process descends."""
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def install(kafka: ModuleType) -> None:
