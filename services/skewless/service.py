@@ -12,6 +12,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
+from skewless.monitoring.health import KAFKA
 from skewless.monitoring.logs import log_lines_of
 from skewless.monitoring.stage_monitor import StageMonitor, served
 from skewless.monitoring.tracing import traced
@@ -95,9 +97,11 @@ def run_stages(
 
 def _prepare(start: StageStart, instance: int, file: Path | None, monitor: StageMonitor) -> _PreparedStage:
     """Build a stage and check its committed offsets."""
-    settings, built = start.settings, build(start)
+    health = monitor.health
+    settings, built = start.settings, build(replace(start, report_wait=partial(setattr, health, "waits_for")))
+    health.waits_for = KAFKA
     if built.dependency is not None:
-        monitor.health.waits_for = built.dependency.name
+        health.waits_for = built.dependency.name
         built.dependency.wait()
     runtime = build_runtime(start, built, instance)
     if built.first_checkpoint is not None and settings.aggregated.start != "earliest":

@@ -5,6 +5,7 @@ Results are the records of `aggregates` and, of a join, the pairs in `joined`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from skewless.schema_registry.client import RegistryClient
 from skewless.schema_registry.result_codecs import decoder, encoder
 from skewless.schema_registry.result_registration import register
 from skewless.schema_registry.result_schemas import ResultSchema, pair_schema, result_schema
-from skewless.schema_registry.settings import ResultFormat, Subject
+from skewless.schema_registry.settings import REGISTRY, ResultFormat, Subject
 from skewless.wire.aggregates import AGGREGATE, Encode, ToJson, encode_json, unchanged
 from skewless.wire.headers import BYTES, public_headers
 from skewless.wire.joined import JOINED
@@ -29,18 +30,19 @@ class ResultWriter(NamedTuple):
     headers: OwnHeaders
 
 
-def result_writer(settings: PipelineSettings) -> ResultWriter:
+def result_writer(settings: PipelineSettings, report_wait: Callable[[str], None] | None = None) -> ResultWriter:
     """Return how results are written. Registers their schema, unless the format is json.
 
+    `report_wait` receives the name of the registry before that.
     Raises ConfigurationError if the schema is not compatible with the registered one, UnreachableError if the registry
     does not answer, and RegistryError if it refuses the login or the schema.
     """
-    return _writer(settings, aggregates_output(settings))
+    return _writer(settings, aggregates_output(settings), report_wait)
 
 
-def pair_writer(settings: PipelineSettings) -> ResultWriter:
+def pair_writer(settings: PipelineSettings, report_wait: Callable[[str], None] | None = None) -> ResultWriter:
     """Return how pairs are written. Registers their schema as `result_writer` does, with the same errors."""
-    return _writer(settings, joined_output(settings))
+    return _writer(settings, joined_output(settings), report_wait)
 
 
 def result_reader(settings: PipelineSettings) -> ToJson:
@@ -92,9 +94,13 @@ def joined_output(settings: PipelineSettings) -> ResultOutput:
     return ResultOutput(settings.topic("joined"), JOINED, "join.format", join.format, join.subject, schema)
 
 
-def _writer(settings: PipelineSettings, output: ResultOutput) -> ResultWriter:
+def _writer(
+    settings: PipelineSettings, output: ResultOutput, report_wait: Callable[[str], None] | None
+) -> ResultWriter:
     if output.format == "json":
         return ResultWriter(encode_json, public_headers(output.header))
+    if report_wait is not None:
+        report_wait(REGISTRY)
     schema_id = register(_client(settings), output.subject, output.format, output.schema, output.setting)
     return ResultWriter(encoder(output.format, output.schema, schema_id), public_headers(output.header, BYTES))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from skewless import topology
@@ -26,6 +26,8 @@ class StageStart:
     """Number of partitions by full name of topic. Without topics that are not visible."""
     drain: bool = False
     """Whether the stage ends at the end of its input."""
+    report_wait: Callable[[str], None] | None = None
+    """Receives the name of the server that the stage waits for while it is built."""
 
     @property
     def group(self) -> str:

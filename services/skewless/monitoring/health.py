@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from skewless.engine.app import StageRuntime
 
 HEARTBEAT_S = 1.0
+KAFKA = "Kafka"
 
 
 class Health:
@@ -25,7 +26,7 @@ class Health:
         self._loop_heartbeat: float | None = None
         self.runtime: StageRuntime | None = None
         """Components of the stage; None until the stage is built, which requires an answer from Kafka."""
-        self.waits_for = "Kafka"
+        self.waits_for = KAFKA
         """The server that a process waits for while it starts."""
         self.stopping = False
         """Whether the process is shutting down."""

@@ -9,6 +9,8 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from skewless.login_settings import TokenLoginSettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
+REGISTRY = "schema registry"
+"""Name of the server in reports of what a process waits for."""
 ResultFormat = Annotated[
     Literal["json", "avro", "json_schema", "protobuf"],
     Field(

@@ -15,6 +15,7 @@ from skewless.errors import UnavailableError
 from skewless.parsing.record_parser import NeededSchemas, RecordParser
 from skewless.schema_registry.client import pauses
 from skewless.schema_registry.schema import SchemaId
+from skewless.schema_registry.settings import REGISTRY
 from skewless.stages.built_stage import Dependency, Process, process_at_once
 from skewless.wire.topic_partition import TopicPartition
 
@@ -46,7 +47,7 @@ def with_schemas(
         step.waits = lambda: fetches.waiting
         return fetches.submit
 
-    return processor, Dependency("schema registry", caches[0].wait)
+    return processor, Dependency(REGISTRY, caches[0].wait)
 
 
 class SchemaFetches:

@@ -20,7 +20,7 @@ from urllib.request import urlopen
 import pytest
 
 from helpers.avro import encoded, record_of
-from helpers.kafka import Pipeline, Record, Sent, Source, differences, free_ports, read, truth, zipf_records
+from helpers.kafka import Pipeline, Record, Source, differences, free_ports, read, truth, zipf_records
 from helpers.registry_gate import Gate, basic
 from helpers.schema_registry import API, RegistryServer
 from helpers.waiting import until
@@ -36,6 +36,7 @@ ADDED = {**FIRST, "fields": [{"name": "page", "type": "string", "default": ""}, 
 RENAMED = record_of("Click", country="string", value="long", time={"type": "long", "logicalType": "timestamp-micros"})
 RENAMED["fields"][0]["aliases"] = ["key"]
 REMOVED = record_of("Click", value="int", time="long")
+OTHER = record_of("View", path="string")
 
 
 def written(schema: dict[str, Any], schema_id: int, record: dict[str, Any]) -> bytes:
@@ -74,28 +75,50 @@ def test_pipeline_avro_whose_schema_evolves_is_exact_and_unreadable_records_are_
     broker: str, registry_server: RegistryServer, tmp_path: Path
 ) -> None:
     subject = f"{tmp_path.name}-value"
-    schemas = [(schema, registry_server.register(subject, schema)) for schema in (FIRST, ADDED, RENAMED)]
-    removed = registry_server.register(subject, REMOVED)
-    text = registry_server.register(f"{subject}-json", JSON_SCHEMA, "JSON")
+    schemas = [(FIRST, registry_server.register(subject, FIRST))]
     tested = avro_pipeline(broker, tmp_path, registry_server.url)
     records = clicks()
-    turns = itertools.cycle(schemas)
-    sent: list[Sent] = [(at, written(*next(turns), record)) for at, record in records]
+    with tested.running() as supervisor:
+
+        def send(part: Sequence[tuple[int, dict[str, Any]]]) -> None:
+            turns = itertools.cycle(schemas)
+            tested.source.send([(at, written(*next(turns), record)) for at, record in part])
+
+        send(records[: RECORDS // 2])
+        until(lambda: processed(tested) == RECORDS // 2, each=lambda: supervisor.poll(time.monotonic()))
+        schemas += [(schema, registry_server.register(subject, schema)) for schema in (ADDED, RENAMED)]
+        send(records[RECORDS // 2 :])
+        until(lambda: processed(tested) == RECORDS, each=lambda: supervisor.poll(time.monotonic()))
+    removed = registry_server.register(subject, REMOVED)
+    other = registry_server.register(f"{subject}-other", OTHER)
+    text = registry_server.register(f"{subject}-json", JSON_SCHEMA, "JSON")
     good = written(*schemas[0], records[0][1])
     bad = {
         "schema 987654 is unknown to the registry": good[:1] + (987_654).to_bytes(4, "big") + good[5:],
         f"schema {text} is of type JSON, not AVRO": good[:1] + text.to_bytes(4, "big") + good[5:],
         f"key field key is missing in schema {removed}": written(REMOVED, removed, records[0][1]),
+        f"key field key is missing in schema {other}": encoded(OTHER, {"path": "/"}, other),
         "no schema id: the first byte is neither 0 nor 1": b"{" + good[1:],
         f"broken Avro: ends too early (schema {schemas[0][1]})": good[:-1],
         f"broken Avro: has bytes after its end (schema {schemas[0][1]})": good + b"\0",
     }
-    tested.source.send([*sent, *((0, value) for value in bad.values())])
+    tested.source.send((0, value) for value in bad.values())
     assert tested.drain()
     assert differences(tested, truth(as_json(tested, records))) == []
     assert reasons(tested) == dict.fromkeys(bad, 1)
     log = (tested.folder / "splitter-0.log").read_text()
     assert log.count(f"schema {removed} has no field for key.field of the settings") == 1
+
+
+def readiness(port: int) -> str:
+    """Return the answer of a process about its readiness; empty if it does not answer."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return str(answer.read().decode())
+    except HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return ""
 
 
 def processed(tested: Pipeline) -> int:
@@ -109,9 +132,7 @@ def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
     subject = f"{tmp_path.name}-value"
     known, unknown = registry_server.register(subject, FIRST), registry_server.register(subject, RENAMED)
     gate = Gate(registry_server.port, port=free_ports(1)[0])
-    (probes,) = free_ports(1)
-    url = f"http://127.0.0.1:{gate.port}{API}"
-    tested = avro_pipeline(broker, tmp_path, url, metrics={"address": "127.0.0.1", "port": probes})
+    tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{gate.port}{API}")
     before, after = clicks(200, 1), clicks(200, 2)
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(contextlib.ExitStack())
@@ -131,6 +152,8 @@ def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
         log = tested.folder / "splitter-0.log"
         until(lambda: processed(tested) == len(before) + cached, each=poll)
         until(lambda: f"waits for schema {unknown}: no schema registry answers" in log.read_text(), each=poll)
+        port = supervisor.processes["splitter-0"].metrics_port
+        until(lambda: f"waits for schema {unknown}: no schema registry answers" in readiness(port), each=poll)
         assert tested.count("dead-letters") == 0
         with gate.running():
             until(lambda: processed(tested) == len(before) + len(after), each=poll)
@@ -183,26 +206,17 @@ def run_splitter(tested: Pipeline, **environment: str) -> subprocess.CompletedPr
     )
 
 
-def test_splitter_whose_registry_is_down_at_start_waits_and_its_readiness_says_so(broker: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["splitter", "aggregator"])
+def test_stage_whose_registry_is_down_at_start_waits_and_its_readiness_says_so(
+    broker: str, tmp_path: Path, stage: str
+) -> None:
     (port, probes) = free_ports(2)
-    settings = {"address": "127.0.0.1", "port": probes}
-    tested = avro_pipeline(
-        broker, tmp_path, f"http://127.0.0.1:{port}", registry={"connect_timeout_s": 15}, metrics=settings
-    )
-    child = tested.start("splitter")
-    answers: list[str] = []
-
-    def is_named() -> bool:
-        with contextlib.suppress(OSError):
-            try:
-                answers.append(urlopen(f"http://127.0.0.1:{probes}/readyz", timeout=5).read().decode())
-            except HTTPError as error:
-                answers.append(error.read().decode())
-        return any("starting: schema registry has not answered yet" in answer for answer in answers)
-
-    until(is_named)
+    parts = {"metrics": {"address": "127.0.0.1", "port": probes}, "aggregator": {"format": "avro"}}
+    tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{port}", registry={"connect_timeout_s": 15}, **parts)
+    child = tested.start(stage)
+    until(lambda: "starting: schema registry has not answered yet" in readiness(probes))
     assert child.wait(60) == 3
-    last = (tested.folder / "splitter-0.log").read_text().splitlines()[-1]
+    last = (tested.folder / f"{stage}-0.log").read_text().splitlines()[-1]
     assert f"no schema registry answers at http://127.0.0.1:{port}" in last
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -19,11 +22,12 @@ from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
-from skewless.schema_registry import cache
+from skewless.schema_registry.cache import CAPACITY
 from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, Schema, prefix
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
+IDS = 10_000
 CLICK = record_of("Click", key="string", value="int")
 JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 DELETED = {"name": "debezium", "row": "before", "operations": ["delete"]}
@@ -170,17 +174,28 @@ def test_debezium_with_avro_keys_and_values_reads_both(registry_server: Registry
 
 
 @pytest.mark.thorough
-def test_schemas_that_are_more_than_a_process_keeps_are_all_read(
-    registry_server: RegistryServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "CAPACITY", 40)
+def test_topic_with_10_000_schema_ids_is_read_in_bounded_memory(registry_server: RegistryServer) -> None:
+    def register(number: int) -> tuple[Any, int]:
+        schema = record_of(f"R{number}", key="string", value="int")
+        return schema, registry_server.register(f"many-{number % 100}", schema)
+
+    with ThreadPoolExecutor(8) as pool:
+        schemas = list(pool.map(register, range(IDS)))
+    assert len({schema_id for _, schema_id in schemas}) == IDS
     parser = parser_of(registry_server.url, "avro", key={"field": "key"})
-    for first in range(0, 3 * cache.CAPACITY, 20):
-        values = []
-        for number in range(first, first + 20):
-            schema = record_of(f"R{number}", key="string", value="int")
-            values.append(encoded(schema, {"key": "a", "value": 1}, registry_server.register(f"many-{number}", schema)))
-        parsed = parse(parser, values)
-        assert (len(parsed.keys), parsed.invalid) == (20, [])
-    (schemas,) = parser.schemas
-    assert len(schemas) == cache.CAPACITY
+    (cache,) = parser.schemas
+    sizes = []
+    tracemalloc.start()
+    try:
+        for first in range(0, IDS, 500):
+            batch = schemas[first : first + 500]
+            values = [encoded(schema, {"key": "a", "value": 1}, schema_id) for schema, schema_id in batch]
+            parsed = parse(parser, values)
+            assert (len(parsed.keys), parsed.invalid) == (500, [])
+            gc.collect()
+            sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert len(cache) == CAPACITY
+    full = sizes[CAPACITY // 500]  # the cache is full
+    assert sizes[-1] < 1.1 * full, f"{full} bytes with {CAPACITY} schemas, {sizes[-1]} after {IDS}"

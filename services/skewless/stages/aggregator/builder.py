@@ -29,7 +29,7 @@ def build(start: StageStart) -> BuiltStage:
     """Build the aggregator from its settings."""
     pipeline = start.settings
     settings = pipeline.aggregator
-    writer = result_writer(pipeline)
+    writer = result_writer(pipeline, start.report_wait)
     rules = AggregatorRules(
         results=pipeline.results,
         columns=columns_of(pipeline.results),

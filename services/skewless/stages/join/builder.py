@@ -28,7 +28,7 @@ def build(start: StageStart) -> BuiltStage:
         merged_partitions = {side: start.count_partitions(side.value) for side in Side}
         sides = {side: replace(sides[side], topic=pipeline.topic(f"{side.value}-records")) for side in Side}
         writers = {side: (pipeline.group(side.value), pipeline.topic(side.value)) for side in Side}
-    writer = pair_writer(pipeline)
+    writer = pair_writer(pipeline, start.report_wait)
     rules = JoinStepRules(
         sides=sides,
         topics={side: settings.side(side).topic for side in Side},
