@@ -6,10 +6,10 @@ import contextlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import pytest
@@ -28,9 +28,6 @@ TOLERANCE = 2
 """A run fails when a folder costs that many times its budget. A busy machine takes more CPU time for the same work."""
 SHORT_S = 0.2
 """The CPU time of tests that are shorter is not asked for: it counts with that of the next longer one."""
-SERVERS = {"broker", "spark", "database_servers", "registry_server"}
-"""Fixtures of servers that run until the end of the session. An idle Kafka with thousands of partitions of other tests
-takes a seventh of a core, which does not count for tests without these fixtures."""
 
 
 @dataclass
@@ -46,22 +43,21 @@ class Costs:
     """Sums the costs of the tests of each folder. With several workers, each measures and the controller sums."""
 
     def __init__(self) -> None:
-        self._used: CpuTimes | None = None
+        self._cpu_s: float | None = None
         self._started_s = 0.0
         self._of_folders = defaultdict[str, Cost](Cost)
 
     def pytest_runtest_logstart(self) -> None:
         self._started_s = time.monotonic()
-        if self._used is None:
-            self._used = CpuTimes.now()
+        if self._cpu_s is None:
+            self._cpu_s = used_cpu_s()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
         if call.when == "teardown" and time.monotonic() - self._started_s > SHORT_S:
-            before, self._used = self._used or CpuTimes.now(), CpuTimes.now()
-            has_servers = bool(SERVERS & {*getattr(item, "fixturenames", ())})
-            report.cpu_s = self._used.since(before, idle=() if has_servers else before.children)
+            before, self._cpu_s = self._cpu_s or 0.0, used_cpu_s()
+            report.cpu_s = max(0.0, self._cpu_s - before)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -104,27 +100,10 @@ def exceeded(costs: Mapping[str, Cost]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class CpuTimes:
-    """CPU time of this process with its children that have ended, and of each process that it has started and runs."""
-
-    own_s: float
-    children: Mapping[int, float]
-    """By process id."""
-
-    @classmethod
-    def now(cls) -> Self:
-        """Return the times until now."""
-        children = {}
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                children[child.pid] = sum(child.cpu_times()[:4])
-        return cls(sum(os.times()[:4]), children)
-
-    def since(self, before: CpuTimes, idle: Collection[int] = ()) -> float:
-        """Return the CPU time since `before`, without that of the `idle` processes that still run."""
-        left_out = {pid for pid in idle if pid in self.children}
-        spent_s = self.own_s - before.own_s
-        spent_s += sum(cpu_s for pid, cpu_s in self.children.items() if pid not in left_out)
-        spent_s -= sum(cpu_s for pid, cpu_s in before.children.items() if pid not in left_out)
-        return max(0.0, spent_s)
+def used_cpu_s() -> float:
+    """Return the CPU time of this process and of its children, also of those that have ended."""
+    total = sum(os.times()[:4])
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            total += sum(child.cpu_times()[:4])
+    return total
