@@ -11,6 +11,7 @@ from typing import Any
 import click
 import yaml
 
+from dashboards.generate.files import dashboards
 from helpers.docs_blocks import ROOT
 from helpers.source_files import assert_none, problem_of
 from skewless.cli.main import main
@@ -134,7 +135,7 @@ def test_compose_grafana_has_its_data_source_and_all_dashboards() -> None:
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "skewless.yaml").read_text())["providers"]
     found = sorted(seen("grafana", provider["options"]["path"]).glob("*.json"))
     assert [json.loads(path.read_text())["uid"] for path in found] == [path.stem for path in found]
-    assert len(found) == 7
+    assert {path.stem for path in found} == {dashboard.uid for dashboard in dashboards()}
     assert seen("grafana", SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]) in found
 
 
