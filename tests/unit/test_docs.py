@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,19 @@ import numpy as np
 from helpers.docs_blocks import PAGES, ROOT, Block, blocks
 from helpers.source_files import assert_none, line_of, place, problem_of
 from skewless.algorithms.aggregates import AGGREGATES, ResultField
+from skewless.algorithms.grouping import GROUPINGS
 from skewless.algorithms.value_type import ValueType
 from skewless.apidocs import reference_pages
 from skewless.apidocs.examples import WITH_VALUES
 from skewless.cli import main
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.datasets import DATASETS
+from skewless.parsing.envelopes import ENVELOPES
+from skewless.parsing.formats import BUILT_IN
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
+from skewless.sql.dialects import DATABASES
 from skewless.testing import cases
 from skewless.version import VERSION
 from skewless.wire.aggregates import aggregate_type
@@ -213,6 +218,24 @@ def test_docs_source_records_can_be_parsed_by_a_pipeline_of_their_page(tmp_path:
 
     blocks_of_records = [block for block in FACTS if block.name == "source"]
     assert_none(f"{block}: no pipeline of the page parses it" for block in blocks_of_records if not parsed(block))
+
+
+def test_docs_page_of_a_registry_names_each_entry() -> None:
+    pages: dict[str, Iterable[str]] = {
+        "explanation/groupings.md": GROUPINGS,
+        "how-to/choose-aggregates.md": AGGREGATES,
+        "how-to/produce-data-sets.md": DATASETS,
+        "how-to/read-any-topic.md": BUILT_IN,
+        "how-to/read-envelopes.md": ENVELOPES,
+        "how-to/sql.md": DATABASES,
+    }
+    texts = {page: (ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages}
+    assert_none(
+        f"docs/{page}: {name} is missing"
+        for page, names in pages.items()
+        for name in names
+        if not re.search(rf"\b{re.escape(name)}\b", texts[page])
+    )
 
 
 def test_docs_links_resolve_to_existing_targets() -> None:
