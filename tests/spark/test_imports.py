@@ -23,3 +23,9 @@ def test_stream_tasks_do_not_import_the_library_of_the_agents() -> None:
     code = "import sys, skewless.spark.stream_merge, skewless.spark.stream_tasks\nassert 'faust' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_python_daemon_writes_its_port_and_ends_with_its_input() -> None:
+    run = [sys.executable, "-m", "skewless.spark.python_daemon", "pyspark.worker"]
+    done = subprocess.run(run, input=b"", check=False, capture_output=True, timeout=120)
+    assert (done.stderr, len(done.stdout)) == (b"", 4)

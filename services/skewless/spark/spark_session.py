@@ -87,6 +87,8 @@ class SparkOptions:
             # By default Spark uses the address of the machine, and it fails when that changes (VPN, sleep).
             options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
             options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"
+            # On a cluster, the Python of the executors may lack this package until their first task.
+            options["spark.python.daemon.module"] = "skewless.spark.python_daemon"
         elif self.memory:
             options["spark.driver.memory"] = self.memory
         if self.jars:
