@@ -177,6 +177,8 @@ class StreamJob:
             if trigger_s is None
             else {"processingTime": f"{round(trigger_s * 1000)} milliseconds"}
         )
+        # It would plan each of the two stages again, and both are as even as they can be.
+        self._spark.conf.set("spark.sql.adaptive.enabled", "false")
         writer = records.writeStream.queryName(settings.full_name).foreachBatch(self._run)
         query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
         self._query_id = query.id
