@@ -111,7 +111,8 @@ def test_docs_commands_in_blocks_exist_with_their_options() -> None:
             assert words[0] in targets(), f"make has no target {words[0]}"
             return
         command, others = find(words)
-        command.make_context("skewless", others)
+        with command.make_context("skewless", others):
+            pass  # options such as --no-progress have effect until the context is closed
 
     assert_none(
         problem
