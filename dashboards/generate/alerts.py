@@ -115,7 +115,7 @@ ALERTS = (
         "0m",
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} cannot read some records",
-        "{{ $value | humanize }} records were written to the topic dead-letters in the last 10 minutes, or before"
+        '{{ printf "%.0f" $value }} records were written to the topic dead-letters in the last 10 minutes, or before'
         " the first scrape.",
     ),
     Alert(
@@ -173,8 +173,8 @@ ALERTS = (
         "0m",
         "warning",
         "The database refuses some results of pipeline {{ $labels.pipeline }}",
-        "{{ $value | humanize }} rows were written to the table of refused rows in the last 10 minutes, or before the"
-        " first scrape.",
+        '{{ printf "%.0f" $value }} rows were written to the table of refused rows in the last 10 minutes, or before'
+        " the first scrape.",
     ),
     Alert(
         "SkewlessJoinStopped",
