@@ -25,7 +25,7 @@ from skewless.algorithms.aggregates import (
     in_source_unit,
 )
 from skewless.algorithms.aggregates.partial_column import Binary, Groups
-from skewless.algorithms.value_type import DEFAULT_VALUES
+from skewless.algorithms.value_type import ValueType
 
 _SIZE = 256
 
@@ -99,7 +99,7 @@ class Newest(Aggregate):
 
 def results(*names: str) -> tuple[ResultField, ...]:
     """Return the results of aggregates of the value named `value`."""
-    return aggregate_registry.results_of(names, DEFAULT_VALUES)
+    return aggregate_registry.results_of(names, (ValueType(),))
 
 
 DIGITS = Digits()

@@ -16,7 +16,7 @@ from skewless.algorithms import int128
 from skewless.algorithms.aggregates import AGGREGATES, wire_columns_of
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import OLD
-from skewless.algorithms.value_type import DEFAULT_VALUES, VALUE
+from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.stages.router.upstream import Upstream
 from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.columns import read_table, write_table
@@ -26,7 +26,7 @@ from skewless.wire.rows import RowFormat
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat
 
-FORMAT = TupleFormat(DEFAULT_VALUES)
+FORMAT = TupleFormat((ValueType(),))
 """Format of tuples with one number."""
 ROW_FORMAT = RowFormat(wire_columns_of([AGGREGATES["sum"]]), pane_ms=10, grid_ms=60)
 """Format of rows with a count and a sum."""

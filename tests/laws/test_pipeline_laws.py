@@ -21,7 +21,7 @@ from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
 from skewless.algorithms import grouping, local_buffer, record_size
 from skewless.algorithms.aggregates import columns_of, default_fields
 from skewless.algorithms.local_buffer import LocalRules
-from skewless.algorithms.value_type import DEFAULT_VALUES
+from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.windowing import window
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.executor import State
@@ -273,7 +273,7 @@ class Pipeline:
             local=local,
             row_format=row_format,
         )
-        step = STEPS[mode](RecordParser(FORMAT), DEFAULT_VALUES, rules, SourceReports(setup.sources, "source"))
+        step = STEPS[mode](RecordParser(FORMAT), (ValueType(),), rules, SourceReports(setup.sources, "source"))
         self.held_rules[step] = HeldRules(
             new_parser=lambda: RecordParser(FORMAT),
             tuple_format=batches.FORMAT,

@@ -28,6 +28,3 @@ class ValueType:
     def arrow_type(self) -> pa.DataType:
         """Type of the column of this value."""
         return pa.int64() if self.kind == "number" else pa.dictionary(pa.int32(), pa.string())
-
-
-DEFAULT_VALUES = (ValueType(),)
