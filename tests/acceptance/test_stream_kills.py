@@ -102,6 +102,6 @@ def test_stream_java_killed_before_a_commit_equals_a_plain_count(
     log = (tested.folder / "stream.log").read_text()
     # Before this line, threads of py4j and of PySpark print what they were doing.
     assert code == 0 or log.splitlines()[-1].startswith("error: the Spark job failed: Java has ended, killed by "), log
-    assert run(tested, master, home) == 0, (tested.folder / "stream.log").read_text()
+    assert run(tested) == 0, (tested.folder / "stream.log").read_text()
     expected = truth(read(broker, source.topic), lateness_ms=LATENESS_S * 1000)
     assert differences(tested, expected, ticks=False) == []
