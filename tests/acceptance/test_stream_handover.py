@@ -71,7 +71,8 @@ def process_what_was_read(tested: Pipeline) -> None:
 
     try:
         supervisor.start()
-        until(lambda: lag() == 0, each=lambda: supervisor.poll(time.monotonic()), every_s=0.5)
+        # Twice, because a stage may commit while the lag of the next one has been read.
+        until(lambda: lag() == 0 == lag(), each=lambda: supervisor.poll(time.monotonic()), every_s=0.5)
     finally:
         supervisor.stop()
 
