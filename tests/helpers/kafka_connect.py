@@ -1,4 +1,4 @@
-"""Kafka Connect in a process of its own, with the sink of Apache Iceberg. Ivy downloads their jars once."""
+"""Kafka Connect in a process of its own, with sinks. Ivy downloads their jars once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,18 @@ ICEBERG = (
     f"org.apache.iceberg:iceberg-kafka-connect:{VERSIONS['iceberg']}",
     f"org.apache.iceberg:iceberg-parquet:{VERSIONS['iceberg']}",
 )
+JDBC = (f"io.debezium:debezium-connector-jdbc:{VERSIONS['debezium']}",)
+CONVERTER = (f"io.apicurio:apicurio-registry-utils-converter:{VERSIONS['apicurio_converter']}",)
 SHA256 = {
     WORKER: "ab40c0fcedc9d0110bc4b7f55190fb5e27d1f69b09260bcbf7e0acc0b8669b1a",
     ICEBERG: "270c84d0b82de31c19953cf806c326dd838d4a286b05c0c924943786e34a6b9e",
+    JDBC: "16ff22d69ebdc6b677e29fa7286fa84382d08d81b7f551152669af4fcc615c49",
+    CONVERTER: "bcff377b950b83e39dd3278f2fbba667a2544d9eec315ac8dfb86e46042aa3b3",
 }
 """SHA-256 of the names and sums of all jars that Ivy downloads for these coordinates."""
+
+OF_WORKER = ("jackson-", "slf4j-", "kafka-clients-", "connect-")
+"""Beginnings of the names of jars that Kafka Connect has itself. A plugin with other versions of them fails."""
 
 
 def jars_of(coordinates: Sequence[str]) -> list[Path]:
@@ -60,6 +67,16 @@ def install_iceberg(plugins: Path) -> None:
     hadoop = sorted(Path(spark.origin).parent.glob("jars/hadoop-client-*.jar"))
     for path in [*jars_of(ICEBERG), *hadoop, *Path(spark.origin).parent.glob("jars/jcl-over-slf4j-*.jar")]:
         (folder / path.name).symlink_to(path)
+
+
+def install_jdbc(plugins: Path) -> None:
+    """Put the sink for databases and the converter of Avro into folders of plugins."""
+    for name, coordinates in {"jdbc": JDBC, "avro": CONVERTER}.items():
+        folder = plugins / name
+        folder.mkdir(parents=True)
+        for path in jars_of(coordinates):
+            if not path.name.startswith(OF_WORKER):
+                (folder / path.name).symlink_to(path)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Kafka Connect with the configuration for Iceberg of its page, from the pipeline to committed rows of the table."""
+"""Kafka Connect with configurations of its page, from the pipeline to committed rows of the tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -15,16 +19,19 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
+from helpers.databases import PASSWORD, PostgresqlServer
 from helpers.docs_blocks import ROOT, blocks
 from helpers.kafka import START_MS, create_topics, free_ports, read
-from helpers.kafka_connect import install_iceberg, running_worker
+from helpers.kafka_connect import install_iceberg, install_jdbc, running_worker
+from helpers.schema_registry import RegistryServer
 from helpers.waiting import until
+from skewless.config.loader import load
+from skewless.config.result_codec import result_reader
 from skewless.lab.local.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 PAGE = ROOT / "docs" / "how-to" / "connect.md"
-FILES = {"orders-final.yaml": "yaml", "worker.properties": "properties", "iceberg.properties": "properties"}
 RECORDS = 60
 
 
@@ -48,37 +55,112 @@ def entries(url: str) -> list[Any]:
         return list(fastavro.reader(file))
 
 
+def write_files(folder: Path, addresses: Mapping[str, str], *names: str) -> None:
+    """Write files of the page to a folder, with addresses of this test instead of those of the page."""
+    texts = {block.name: block.text for block in blocks(PAGE) if block.name in names}
+    assert texts.keys() == set(names)
+    for name, text in texts.items():
+        for address, own in {**addresses, "/srv/": f"{folder}/"}.items():
+            text = text.replace(address, own)  # noqa: PLW2901 - one replacement after the other
+        if name.startswith("worker"):  # the port of its API must be free on this machine
+            text += f"listeners=http://127.0.0.1:{free_ports(1)[0]}\n"  # noqa: PLW2901 - as above
+        (folder / name).write_text(text)
+
+
+def send_orders(bootstrap: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(RECORDS):
+        order = {"customer": f"c{number % 3}", "total": 12.5, "at": START_MS + number * 5000}
+        producer.produce("orders", json.dumps(order).encode())
+    assert producer.flush(60) == 0
+
+
+def run_pipeline(folder: Path, file: str, bootstrap: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "skewless", "up", "-f", file, "--drain"],
+        cwd=folder,
+        env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": bootstrap},
+        check=True,
+        capture_output=True,
+    )
+
+
+def wait_for(condition: Callable[[], bool], log: Path) -> None:
+    try:
+        until(condition, every_s=0.5)
+    except AssertionError:
+        raise AssertionError(log.read_text(errors="replace")[-3000:]) from None
+
+
 def test_connect_page_iceberg_as_written_has_each_final_result_once(tmp_path: Path) -> None:
-    texts = {block.name: block.text for block in blocks(PAGE) if block.name in FILES}
-    assert texts.keys() == FILES.keys()
     install_iceberg(tmp_path / "connect" / "plugins")
     with Broker() as broker:
         create_topics(broker.bootstrap, {"orders": 1, "control-iceberg": 1})
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
-        for number in range(RECORDS):
-            order = {"customer": f"c{number % 3}", "total": 12.5, "at": START_MS + number * 5000}
-            producer.produce("orders", json.dumps(order).encode())
-        assert producer.flush(60) == 0
-        for name, text in texts.items():
-            addressed = text.replace("kafka:9092", broker.bootstrap).replace("/srv/", f"{tmp_path}/")
-            (tmp_path / name).write_text(addressed)
-        with (tmp_path / "worker.properties").open("a") as worker:  # the port of its API must be free on this machine
-            worker.write(f"listeners=http://127.0.0.1:{free_ports(1)[0]}\n")
-        subprocess.run(
-            [sys.executable, "-m", "skewless", "up", "-f", "orders-final.yaml", "--drain"],
-            cwd=tmp_path,
-            env=os.environ | {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap},
-            check=True,
-            capture_output=True,
-        )
+        send_orders(broker.bootstrap)
+        files = ("orders-final.yaml", "worker.properties", "iceberg.properties")
+        write_files(tmp_path, {"kafka:9092": broker.bootstrap}, *files)
+        run_pipeline(tmp_path, "orders-final.yaml", broker.bootstrap)
         results = [json.loads(record.value or b"") for record in read(broker.bootstrap, "orders.aggregates")]
         assert sum(result["count"] for result in results) == RECORDS
         with running_worker(tmp_path, "worker.properties", "iceberg.properties") as log:
             table = tmp_path / "warehouse" / "shop" / "orders_by_customer"
-            try:
-                until(lambda: len(rows_of(table)) >= len(results), every_s=0.5)
-            except AssertionError:
-                raise AssertionError(log.read_text(errors="replace")[-3000:]) from None
+            wait_for(lambda: len(rows_of(table)) >= len(results), log)
             stored = rows_of(table)
     in_order = sorted(stored, key=lambda row: (row["window_start"], row["key"]))
     assert in_order == sorted(results, key=lambda row: (row["window_start"], row["key"]))
+
+
+def test_connect_page_jdbc_as_written_has_the_newest_results_of_avro(
+    registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    install_jdbc(tmp_path / "connect" / "plugins-jdbc")
+    database = PostgresqlServer(Path(tempfile.mkdtemp(dir="/tmp")))
+    database.create()
+    try:
+        database.create_database("shop")
+        (tmp_path / "password").write_text(f"password={PASSWORD}")
+        with Broker() as broker:
+            addresses = {
+                "kafka:9092": broker.bootstrap,
+                "https://registry:8081": registry_server.url,
+                "http://registry:8080": f"http://127.0.0.1:{registry_server.port}",
+                "database:5432": f"127.0.0.1:{database.port}",
+                "connection.username=connect": "connection.username=skewless",
+                "/secrets/database.properties": str(tmp_path / "password"),
+            }
+            files = ("orders.yaml", "worker-avro.properties", "jdbc.properties")
+            write_files(tmp_path, addresses, *files)
+            create_topics(broker.bootstrap, {"orders": 1})
+            send_orders(broker.bootstrap)
+            run_pipeline(tmp_path, "orders.yaml", broker.bootstrap)
+            settings = load(tmp_path / "orders.yaml", {"KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap})
+            to_json = result_reader(settings)
+            newest = {
+                (record.key or b"").decode(): json.loads(to_json(record.value or b""))
+                for record in read(broker.bootstrap, "orders.aggregates")
+            }
+
+            def rows() -> dict[str, Any]:
+                columns = "id, key, window_start at time zone 'UTC', count, sum, revision"
+                found = database.execute(f"select {columns} from orders_by_customer", "shop")
+                return {row[0]: row[1:] for row in found}
+
+            expected = {
+                name: (
+                    result["key"],
+                    datetime.fromtimestamp(result["window_start"] / 1000, UTC),
+                    result["count"],
+                    Decimal(str(result["sum"])),
+                    result["revision"],
+                )
+                for name, result in newest.items()
+            }
+            with running_worker(tmp_path, "worker-avro.properties", "jdbc.properties") as log:
+                wait_for(lambda: has_table(database) and rows().keys() == expected.keys(), log)
+                assert rows() == expected
+    finally:
+        database.stop()
+
+
+def has_table(database: PostgresqlServer) -> bool:
+    return bool(database.execute("select 1 from pg_tables where tablename = 'orders_by_customer'", "shop"))
