@@ -55,7 +55,10 @@ def test_envelope_topic_with_it_gives_the_tuples_of_the_plain_topic(
     written = [write for (name, _), write in RECORDS.items() if name == envelope]
     records = [written[form % len(written)](each) for form, each in zip(forms, data, strict=False)]
     values, headers = [value for value, _ in records], [own for _, own in records]
-    assert parse({**SETTINGS[settings], "envelope": envelope}, values, headers) == plain
+    found = parse({**SETTINGS[settings], "envelope": envelope}, values, headers)
+    # Reasons name the path in the record, and a change event has the row in its field `after`.
+    found["invalid"] = [(row, reason.replace(" field after.", " field ")) for row, reason in found["invalid"]]
+    assert found == plain
 
 
 HEADERS: list[Headers] = [(), [("ce_specversion", b"1.0")], [("ce_specversion", None)], [("content-type", b"a/b")]]

@@ -73,7 +73,7 @@ def test_records_are_read_with_the_schema_that_each_names(ids: list[SchemaId]) -
         (b"\0\0\0\7", NO_SCHEMA_ID),
         (b"\1" + GUID.bytes[1:], NO_SCHEMA_ID),
         (b"\0\0\0\0\7", "broken Avro: ends too early (schema 7)"),
-        (b"\0\0\0\0\x09", "key field missing in schema 9"),
+        (b"\0\0\0\0\x09", "key field key is missing in schema 9"),
         (b"\0\0\0\0\x08" + click(7, "a")[5:], "schema 8 is unknown to the registry"),
         (b"\0\0\0\0\5" + click(7, "a")[5:], "schema 5 is of type PROTOBUF, not AVRO"),
         (click(7, "a") + b"\0", "broken Avro: has bytes after its end (schema 7)"),
