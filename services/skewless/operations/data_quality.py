@@ -82,6 +82,10 @@ class Reasons:
         """Return the newest record with the commonest reason; None if there is none."""
         return self._newest[next(iter(self.counts))] if self._counts else None
 
+    def __repr__(self) -> str:
+        """Return the counts, as the counts of a run show them in Python."""
+        return f"Reasons({self.counts})"
+
     def __str__(self) -> str:
         """Return the commonest reasons with their counts, and the newest record with the first one."""
         counts, newest = self.counts, self.commonest()

@@ -74,6 +74,10 @@ def test_reasons_beyond_the_third_are_counted_together() -> None:
     assert str(reasons) == '"a" (3), "b" (2), "c" (1) and others (2), such as clicks/0/2: {"usr": 1}'
 
 
+def test_reasons_shown_in_python_have_the_counts() -> None:
+    assert repr(Reasons([invalid("no key", 1), invalid("no key", 2)])) == "Reasons({'no key': 2})"
+
+
 def test_tuples_in_a_record_are_its_tuples_or_those_of_its_rows() -> None:
     tuples = pa.table([KEYS, pa.array([1, 2]), pa.array([3, 4])], names=["key", "value", "time"])
     counts = pa.array(np.array([5, 7]), LOAD_COLUMN.type)
