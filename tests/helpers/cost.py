@@ -1,11 +1,14 @@
-"""Plugin of pytest: prints what the tests of each folder cost, and fails a `make test` that costs far too much."""
+"""Plugin of pytest: prints what the tests of each folder cost, and fails a `make test` that costs far too much.
+
+With `--durations=N` it also prints the N tests that took the most CPU time.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -46,6 +49,7 @@ class Costs:
         self._cpu_s: float | None = None
         self._started_s = 0.0
         self._of_folders = defaultdict[str, Cost](Cost)
+        self._of_tests = Counter[str]()
 
     def pytest_runtest_logstart(self) -> None:
         self._started_s = time.monotonic()
@@ -62,8 +66,10 @@ class Costs:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         cost = self._of_folders[PurePosixPath(report.nodeid).parts[1]]
+        cpu_s = getattr(report, "cpu_s", 0.0)
         cost.duration_s += report.duration
-        cost.cpu_s += getattr(report, "cpu_s", 0.0)
+        cost.cpu_s += cpu_s
+        self._of_tests[report.nodeid] += cpu_s
         cost.tests += report.when == "call"
 
     @pytest.hookimpl(wrapper=True)
@@ -84,6 +90,10 @@ class Costs:
         if is_short_tier(terminalreporter.config):
             for sentence in exceeded(self._of_folders):
                 write(sentence, red=True)
+        if most := terminalreporter.config.getoption("durations"):
+            terminalreporter.section(f"{most} tests with the most CPU time")
+            for nodeid, cpu_s in self._of_tests.most_common(most):
+                write(f"{cpu_s:>7.1f} s {nodeid}")
 
 
 def is_short_tier(config: pytest.Config) -> bool:
