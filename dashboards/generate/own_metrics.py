@@ -17,8 +17,12 @@ NAMES = {"source": "aggregation"}
 
 
 def own_metrics(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRICS) -> Iterator[Dashboard]:
-    """Yield a dashboard for the stages that need the same section of the settings, with a row for each of them."""
-    for name, group in groupby(sorted(stages, key=need), key=need):
+    """Yield a dashboard for the stages that need the same section of the settings, with a row for each of them.
+
+    A stage without metrics of its own is in none.
+    """
+    measured = [stage for stage in stages if any(stage.name in metric.stages for metric in metrics)]
+    for name, group in groupby(sorted(measured, key=need), key=need):
         needed = list(group)
         names = ", ".join(stage.name for stage in needed)
         yield Dashboard(

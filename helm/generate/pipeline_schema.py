@@ -25,7 +25,7 @@ def pipeline() -> tuple[Schema, Schema]:
     _remove_secrets(definitions)
     _allow_iso_times(definitions)
     _restrict_names(definitions)
-    unused = {"SourceSettings", "KafkaSettings", "SaslSettings", "TlsSettings", "ReplicaSettings"}
+    unused = {"SourceSettings", "ReplicaSettings"}
     unused |= {"RegistrySettings", "RegistryOAuthBearerSettings", "RegistryTlsSettings"}
     return schema, {name: body for name, body in definitions.items() if name not in unused}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
@@ -25,6 +25,12 @@ TEST = "test"
 """Role of the tests of `helm test` that only read."""
 SMOKE_TEST = "smoke-test"
 """Role of the test that sends records."""
+OTHER_CLUSTER = {"kafka": {"bootstrap_servers": "other:9092"}}
+ALTERNATIVES: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+    topology.REPARTITIONED.path: {value: {"join": {"repartition": value}} for value in ("never", "always")},
+    "mirror.topic": {value: {"mirror": {**OTHER_CLUSTER, "topic": value}} for value in ("aggregates", "partials")},
+}
+"""Sections of settings by the value of each setting that decides what a stage reads."""
 COLUMNS = {"tuples", "partials"}
 """Record types with columns of many rows."""
 LAG_OF_COLUMNS, LAG_OF_ROWS = 100, 10_000
@@ -46,11 +52,12 @@ def document() -> dict[str, Any]:
     }
 
 
-def _example(repartition: str = "never") -> PipelineSettings:
+def _example(**sections: Mapping[str, Any]) -> PipelineSettings:
     sides = {side: {"topic": side.upper(), "id": {"field": "id"}} for side in ("left", "right")}
-    return PipelineSettings.model_validate(
-        {"name": PIPELINE, "source": {"topic": "SOURCE"}, "join": {**sides, "apart_s": 1, "repartition": repartition}}
-    )
+    document: dict[str, Any] = {"name": PIPELINE, "source": {"topic": "SOURCE"}, "join": {**sides, "apart_s": 1}}
+    for name, section in sections.items():
+        document[name] = {**document.get(name, {}), **section}
+    return PipelineSettings.model_validate(document)
 
 
 def _defaults(settings: PipelineSettings) -> dict[str, Any]:
@@ -129,13 +136,14 @@ def credentials(section: str) -> list[tuple[str, ...]]:
 
 
 def _is_optional(path: tuple[str, ...]) -> bool:
-    """Return whether a setting may be null."""
-    models: list[type[BaseModel]] = [PipelineSettings]
-    fields = []
-    for name in path:
+    """Return whether a setting or a section around it, within the section of the stage, may be null."""
+    models = _models(PipelineSettings.model_fields[path[0]].annotation)
+    for name in path[1:]:
         fields = [model.model_fields[name] for model in models if name in model.model_fields]
+        if all(type(None) in get_args(field.annotation) for field in fields):
+            return True
         models = [model for field in fields for model in _models(field.annotation)]
-    return all(type(None) in get_args(field.annotation) for field in fields)
+    return False
 
 
 def secrets(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
@@ -177,18 +185,24 @@ def _acls() -> dict[str, list[dict[str, Any]]]:
 
 
 def _conditional(rights: Callable[[PipelineSettings], Iterable[acls.AclBinding]]) -> list[dict[str, Any]]:
-    """Return ACLs by the settings. Those that differ by `join.repartition` have a condition."""
-    by_value = {value: list(map(_acl, rights(_example(value)))) for value in ("never", "always")}
-    return [
-        {**acl, **({} if all(acl in other for other in by_value.values()) else _needs([_repartition(value)]))}
-        for value, own in by_value.items()
-        for acl in own
-        if value == "never" or acl not in by_value["never"]
-    ]
+    """Return ACLs by the settings. Those that differ by the value of a setting have a condition."""
+    entries: list[dict[str, Any]] = []
+    for path, examples in ALTERNATIVES.items():
+        by_value = {value: list(map(_acl, rights(_example(**sections)))) for value, sections in examples.items()}
+        first = next(iter(by_value.values()))
+        entries = [
+            {**acl, **({} if all(acl in other for other in by_value.values()) else _needs([_is(path, value)]))}
+            for value, own in by_value.items()
+            for acl in own
+            if own is first or acl not in first
+        ]
+        if any("needs" in entry for entry in entries):  # a stage has different inputs by one setting at most
+            break
+    return entries
 
 
-def _repartition(value: str) -> topology.Condition:
-    return topology.Condition(topology.REPARTITIONED.path, (value,))
+def _is(path: str, value: str) -> topology.Condition:
+    return topology.Condition(path, (value,))
 
 
 def _acl(binding: acls.AclBinding) -> dict[str, Any]:

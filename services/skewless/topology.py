@@ -310,6 +310,19 @@ STAGES = (
         section="sink",
         needs=Condition("sink.mode", ("merge",)),
     ),
+    Stage(
+        name="mirror",
+        description="copies results or partial results to another Kafka cluster",
+        inputs=("aggregates",),
+        alternative_inputs=(Condition("mirror.topic", ("partials",)), ("partials",)),
+        outputs=(),
+        builder="skewless.stages.mirror.builder:build",
+        metrics="skewless.stages.mirror.metrics",
+        event_time=None,
+        section="mirror",
+        singleton=True,  # two processes with the same partition could both write to the other cluster
+        needs=Condition("mirror"),
+    ),
 )
 """The stages, in data order."""
 

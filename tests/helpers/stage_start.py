@@ -9,7 +9,11 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 
 SIDES = {side: {"topic": f"p-{side}", "id": {"field": "id"}} for side in ("left", "right")}
-REQUIRED: dict[str, dict[str, Any]] = {"join": {**SIDES, "apart_s": 1}, "sink": {"url": "sqlite:///x.db"}}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "join": {**SIDES, "apart_s": 1},
+    "sink": {"url": "sqlite:///x.db"},
+    "mirror": {"kafka": {"bootstrap_servers": "other:9092"}},
+}
 """Settings without a default, by section."""
 
 

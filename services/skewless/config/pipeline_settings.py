@@ -37,6 +37,7 @@ from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.sql.table import ResultTable
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.join.settings import JoinSettings
+from skewless.stages.mirror.settings import MirrorSettings
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
 from skewless.stages.splitter.settings import SplitterSettings
@@ -342,6 +343,7 @@ class PipelineSettings(SettingsModel):
     aggregator: AggregatorSettings = AggregatorSettings.model_validate({})
     observer: ObserverSettings = ObserverSettings.model_validate({})
     sink: SinkSettings | None = Field(None, description="Table of results in a database. null: none.")
+    mirror: MirrorSettings | None = Field(None, description="Copy of a topic in another Kafka cluster. null: none.")
     metrics: MetricsSettings = MetricsSettings.model_validate({})
     log: LogSettings = LogSettings.model_validate({})
     tracing: TracingSettings = TracingSettings.model_validate({})
@@ -420,6 +422,8 @@ class PipelineSettings(SettingsModel):
             problems.append("source: missing; name the topic to aggregate, or set join to join two topics")
         elif self.source is None and self.sink is not None:
             problems.append("sink: stores results of an aggregation, and without source there is none; remove sink")
+        elif self.source is None and self.mirror is not None:
+            problems.append("mirror: copies results of an aggregation, and without source there is none; remove mirror")
         try:
             results = results_of(self.aggregator.aggregates, self.values)
         except ConfigurationError as error:

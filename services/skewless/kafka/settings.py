@@ -34,6 +34,8 @@ GUARANTEED = frozenset(
 )
 """librdkafka options that exactness depends on. The transport sets them; users may not."""
 
+Compression = Literal["none", "lz4", "zstd", "snappy", "gzip"]
+
 _ADDRESS = re.compile(r"(\[[^\s\]]+\]|[^\s:\[\]]+):\d{1,5}")
 OWN_FIELD = {
     "bootstrap.servers": "kafka.bootstrap_servers",
@@ -270,9 +272,7 @@ class TransportSettings(SettingsModel):
     transaction_timeout_s: float = Field(
         15.0, ge=1, le=900, description="Time after which the broker aborts an open transaction."
     )
-    compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = Field(
-        "lz4", description="Compression of produced records."
-    )
+    compression: Compression = Field("lz4", description="Compression of produced records.")
 
     @model_validator(mode="after")
     def _transaction_outlives_commits(self) -> TransportSettings:

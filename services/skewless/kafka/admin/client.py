@@ -82,6 +82,10 @@ class Admin:
             for name in existing
         }
 
+    def cluster_id(self) -> str:
+        """Return the id of the cluster."""
+        return self._metadata().cluster_id or ""
+
     def broker_count(self) -> int:
         """Return the number of brokers of the cluster."""
         return len(self._metadata().brokers)

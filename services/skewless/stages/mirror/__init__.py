@@ -1,0 +1,1 @@
+"""The mirror: copies a topic of the pipeline to another Kafka cluster."""

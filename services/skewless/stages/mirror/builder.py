@@ -1,0 +1,72 @@
+"""The mirror's builder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skewless import topology
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
+from skewless.config.topic_plan import topic_spec
+from skewless.errors import ConfigurationError
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.admin.topics import differences
+from skewless.kafka.producer.mirror import MirrorProducer
+from skewless.stages.built_stage import BuiltStage
+from skewless.stages.mirror.settings import MirrorSettings
+from skewless.stages.mirror.step import MirrorStep
+
+REQUEST_S = 5.0
+"""Time limit of a request to the other cluster. The attempt to connect is repeated."""
+
+
+def build(start: StageStart) -> BuiltStage:
+    """Build the mirror from its settings."""
+    pipeline = start.settings
+    mirror = _settings(pipeline)
+    transport = pipeline.transport.model_copy(update={"compression": mirror.compression})
+    group = f"{mirror.prefix}{start.group}"
+
+    def output(_member: str) -> MirrorProducer:
+        return MirrorProducer(
+            mirror.kafka,
+            transport,
+            topic=lambda name: f"{mirror.prefix}{pipeline.topic(name)}",
+            copy_of=lambda topic: f"{mirror.prefix}{topic}",
+            group=group,
+            prepare=lambda: prepare(start),
+        )
+
+    return BuiltStage(MirrorStep(mirror.topic), output=output)
+
+
+def prepare(start: StageStart) -> None:
+    """Create the copy unless it exists. Raises ConfigurationError if it cannot be the copy of the topic."""
+    pipeline = start.settings
+    mirror = _settings(pipeline)
+    kafka = mirror.kafka.model_copy(update={"connect_timeout_s": min(REQUEST_S, mirror.kafka.connect_timeout_s)})
+    admin, name = Admin(kafka), pipeline.topic(mirror.topic)
+    if not mirror.prefix and admin.cluster_id() == Admin(pipeline.kafka).cluster_id():
+        raise ConfigurationError(
+            f"mirror.kafka.bootstrap_servers: {kafka.bootstrap_servers} is the cluster of the pipeline, where {name} "
+            "would be its own copy; name another cluster, or set mirror.prefix"
+        )
+    spec = topic_spec(topology.topic(mirror.topic), pipeline, start.partitions[name])
+    copy = replace(spec, name=f"{mirror.prefix}{name}", partitions=start.partitions[name], replication_factor=None)
+    existing = admin.describe([copy.name]).get(copy.name)
+    if existing is None and mirror.create:
+        admin.create(copy.name, copy.partitions, None, copy.options, copy.optional)
+        admin.wait_for_leaders({copy.name: copy.partitions})
+    elif existing is None:
+        raise ConfigurationError(
+            f"mirror.create: topic {copy.name} does not exist at {kafka.bootstrap_servers}; create it with "
+            f"{copy.partitions} partitions, or set mirror.create: true"
+        )
+    elif found := list(differences(copy, existing)):
+        raise ConfigurationError(*found)
+
+
+def _settings(pipeline: PipelineSettings) -> MirrorSettings:
+    if pipeline.mirror is None:
+        raise ConfigurationError("mirror: is required for a copy in another cluster; set mirror.kafka")
+    return pipeline.mirror
