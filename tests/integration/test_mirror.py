@@ -26,6 +26,7 @@ FILE = Path("/tmp/sales.db")  # noqa: S108 - the page names it
 PREFIX = "eu."
 CUT_S = float(os.environ.get("SKEWLESS_CUT_S", "5"))
 """Time for which the link is cut. Transactions end after 3 s."""
+POINTS = "written", "before-offsets", "in-commit", "after-commit"
 TRANSPORT = {"commit_interval_s": 0.3, "transaction_timeout_s": 3}
 
 
@@ -94,14 +95,14 @@ def test_mirror_killed_and_cut_off_feeds_a_flusher_that_equals_a_plain_count(
 ) -> None:
     pipeline = mirrored(broker, tmp_path, f"127.0.0.1:{link.port}", topic="partials")
     records = list(zipf_records(8000, 2, seed=11, keys=300))
-    points = "written", "before-offsets", "in-commit", "after-commit"
+    *portions, last = (records[first : first + 1600] for first in range(0, len(records), 1600))
     with pipeline.running(armed=True) as supervisor:
-        for number, point in enumerate(points):
-            pipeline.source.send(records[number :: len(points) + 1])
+        for point, portion in zip(POINTS, portions, strict=True):
+            pipeline.source.send(portion)
             kill_at(point, pipeline, supervisor)
         wait_for_copies(pipeline, remote, "partials", supervisor)
         cut(link, supervisor)
-        pipeline.source.send(records[len(points) :: len(points) + 1])
+        pipeline.source.send(last)
         time.sleep(CUT_S)
         link.heal()
         wait_for_copies(pipeline, remote, "partials", supervisor)
@@ -117,7 +118,7 @@ def test_mirror_killed_and_cut_off_feeds_a_flusher_that_equals_a_plain_count(
     ended = run("flusher", document, tmp_path)
     assert ended.exit_code == 0, ended.output
     with sqlite3.connect(tmp_path / "results.db") as connection:
-        rows = connection.execute("SELECT window_start, key, count FROM results").fetchall()
+        rows = connection.execute("SELECT strftime('%s', window_start) * 1000, key, count FROM results").fetchall()
     expected = truth(read(broker, pipeline.source.topic))
     assert {(start, key): count for start, key, count in rows} == expected.counts
 
