@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from skewless.algorithms.aggregates import AGGREGATES, Aggregate, ResultField, columns_of
 from skewless.algorithms.value_type import VALUE, ValueType
+from skewless.algorithms.windowing.sessions import FIRST, LAST, SESSION
 from skewless.algorithms.windowing.window import EMIT_COUNT
 from skewless.errors import ConfigurationError, unknown
 from skewless.wire.aggregates import aggregate_type, json_type
@@ -29,6 +30,9 @@ RESERVED_RESULTS = {*(field.name for field in msgspec.structs.fields(aggregate_t
 _RESERVED_COLUMNS = {
     *FIELD_TYPES,
     EMIT_COUNT.name,
+    FIRST.name,
+    LAST.name,
+    SESSION,
     *("window", "revision", "source_partition", "block", "first_offset", "kind", "time", "late", "reread"),
     "watermark_ms",
 }

@@ -404,7 +404,12 @@ class Pipeline:
         failures = []
         to_json = result_reader(self.settings)
         for record in self.read("aggregates"):
-            entry = msgspec.json.decode(to_json(record.value or b""))
+            if record.value is None:
+                window, _, key = (record.key or b"").decode().partition("/")
+                if last.pop((int(window), key), None) is None:
+                    failures.append(f"aggregates: {record} deletes no result")
+                continue
+            entry = msgspec.json.decode(to_json(record.value))
             at = (entry["window_start"], entry["key"])
             if record.key != f"{at[0]}/{at[1]}".encode() or record.timestamp != at[0]:
                 failures.append(f"aggregates: {record} is not keyed or timed as its value")

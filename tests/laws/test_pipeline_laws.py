@@ -19,17 +19,18 @@ from helpers.aggregates import ADDED, digits_of, newest_of, results
 from helpers.batches import json_values_in, reasons_in, repeated
 from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
 from skewless.algorithms import grouping, local_buffer, record_size
-from skewless.algorithms.aggregates import columns_of, default_fields
+from skewless.algorithms.aggregates import PartialColumn, columns_of, default_fields
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.windowing import window
-from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
+from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.engine.executor import State
 from skewless.engine.step import InputStep, Step
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
-from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep, SessionStep
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
@@ -104,11 +105,13 @@ class Setup:
     local_changes: bool = False
     """Whether each splitter has another one than the splitter before."""
     late_by_window: bool = True
-    """Whether the end of its first window makes a tuple late, not its time."""
+    """Whether the end of its first window makes a tuple late, not its time. For sessions both are the same."""
+    gap_ms: int | None = None
+    """In addition to the length of a pane: the gap of sessions. None: other windows."""
 
     @property
     def window_ms(self) -> int:
-        return self.pane_ms * self.panes
+        return self.pane_ms * self.panes * (1 if self.gap_ms is None else 10)
 
     @property
     def every_ms(self) -> int:
@@ -119,8 +122,12 @@ class Setup:
         return self.pane_ms * self.offset_panes % self.every_ms
 
     @property
-    def windows(self) -> HoppingWindows:
-        return HoppingWindows(self.window_ms, self.every_ms, self.offset_ms)
+    def sessions(self) -> SessionWindows | None:
+        return None if self.gap_ms is None else SessionWindows(self.pane_ms + self.gap_ms, self.window_ms)
+
+    @property
+    def windows(self) -> WindowAssigner:
+        return self.sessions or HoppingWindows(self.window_ms, self.every_ms, self.offset_ms)
 
     @property
     def ticks_are_windows(self) -> bool:
@@ -172,6 +179,7 @@ setups = st.builds(
     emit_interval_ms=st.sampled_from([0, 0, 3, 10**6]),
     local=st.integers(0, len(LOCAL) - 1),
     local_changes=st.booleans(),
+    gap_ms=st.sampled_from([None, None, 0, 5]),
 )
 moves = st.builds(
     Move,
@@ -301,7 +309,11 @@ class Pipeline:
         return again.to_state()
 
     def row_format(self, pane_ms: int) -> RowFormat:
-        return RowFormat(columns_of(RESULTS), pane_ms=pane_ms, grid_ms=self.setup.pane_ms)
+        return RowFormat(self.columns, pane_ms=pane_ms, grid_ms=self.setup.pane_ms)
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        return (*columns_of(RESULTS), *self.setup.windows.columns)
 
     def router(self) -> Step:
         setup = self.setup
@@ -318,7 +330,7 @@ class Pipeline:
 
     def worker(self) -> Step:
         return WorkerStep(
-            columns_of(RESULTS),
+            self.columns,
             batches.FORMAT,
             self.row_format(self.setup.pane_ms),
             pane_ms=self.setup.pane_ms,
@@ -331,13 +343,14 @@ class Pipeline:
         setup = self.setup
         rules = AggregatorRules(
             RESULTS,
-            columns_of(RESULTS),
+            self.columns,
             setup.windows,
             closed_window_retention_ms=10**6,
             updates=setup.updates,
-            emit_interval_ms=setup.emit_interval_ms if setup.updates else 0,
+            emit_interval_ms=setup.emit_interval_ms if setup.updates and not setup.sessions else 0,
         )
-        return AggregatorStep(rules, worker_partitions=self.setup.max_workers, topic="partials")
+        step_type = SessionStep if setup.sessions else AggregatorStep
+        return step_type(rules, worker_partitions=self.setup.max_workers, topic="partials")
 
     def observer(self) -> Step:
         rules = ObserverRules(self.setup.window_ms, self.workers, top_keys=3, grouping=self.setup.grouping)
@@ -459,8 +472,9 @@ def expected_of(setup: Setup, feed: Sequence[SourceRecord]) -> Answer:
         if source_record.invalid:
             answer.invalid.append((partition, offset))
             continue
-        windows = setup.windows_of(source_record.time)
-        deadline = windows[0] + setup.window_ms - 1 if setup.late_by_window else source_record.time
+        windows = [0] if setup.sessions else setup.windows_of(source_record.time)
+        by_time = setup.sessions is not None or not setup.late_by_window
+        deadline = source_record.time if by_time else windows[0] + setup.window_ms - 1
         if deadline < newest.get(partition, source_record.time) - setup.lateness_ms:
             answer.late += [(partition, offset, key) for key in source_record.keys]
         else:
@@ -471,15 +485,37 @@ def expected_of(setup: Setup, feed: Sequence[SourceRecord]) -> Answer:
     return answer
 
 
+def sessions_of(setup: Setup, groups: dict[str, list[tuple[int, int]]]) -> dict[str, list[tuple[int, int]]]:
+    """Cut the tuples of each key where no tuple comes within the gap, and at multiples of the maximum length."""
+    windows = setup.sessions
+    sessions: dict[str, list[tuple[int, int]]] = {}
+    assert windows is not None
+    for name, tuples in groups.items():
+        ordered = sorted(tuples)
+        for at, (time, value) in enumerate(ordered):
+            before = ordered[at - 1][0]
+            if at == 0 or time - before >= windows.gap_ms or time // windows.max_ms != before // windows.max_ms:
+                session = sessions[f"{time}/{name.partition('/')[2]}"] = []
+            session.append((time, value))
+    return sessions
+
+
+def end_of(setup: Setup, start: int, tuples: list[tuple[int, int]]) -> int:
+    windows = setup.sessions
+    if windows is None:
+        return start + setup.window_ms
+    return min(max(tuples)[0] + windows.gap_ms, (start // windows.max_ms + 1) * windows.max_ms)
+
+
 def expected(setup: Setup, groups: dict[str, list[tuple[int, int]]]) -> dict[str, dict[str, Any]]:
     records = {}
-    for name, tuples in groups.items():
+    for name, tuples in (sessions_of(setup, groups) if setup.sessions else groups).items():
         start, _, key = name.partition("/")
         values = [value for _, value in tuples]
         records[name] = {
             "key": key,
             "window_start": int(start),
-            "window_end": int(start) + setup.window_ms,
+            "window_end": end_of(setup, int(start), tuples),
             "count": len(values),
             "sum": sum(values),
             "mean": sum(values) / len(values),
@@ -614,10 +650,17 @@ def check_live(pipeline: Pipeline, fed: Sequence[SourceRecord]) -> None:
     revisions = {key: record.pop("revision") for key, record in found.items()}
     ticks = json_values_in(pipeline.topics["distribution"].all())
     assert repeated(tick["tick_start"] for tick in ticks) == []
+    if setup.sessions and reports.woke:
+        # A tuple of a partition that was idle can open a closed session again.
+        found = {key: found[key] for key in found.keys() & closed_by(highest, expected_results)}
     assert found == {key: expected_results[key] for key in found}
     assert closed_by(reached, expected_results) <= found.keys() <= closed_by(highest, expected_results)
     # Local windows delay no result: the windows below the watermark that is sent are those below the splitter's own.
-    assert closed_by(own_watermark(pipeline, reports.idle), expected_results) == closed_by(reached, expected_results)
+    # But a session may end within a local window.
+    closed_by_own = closed_by(own_watermark(pipeline, reports.idle), expected_results)
+    assert closed_by_own >= closed_by(reached, expected_results)
+    if not setup.sessions or (LOCAL[setup.local][0] != "windows" and not setup.local_changes):
+        assert closed_by_own == closed_by(reached, expected_results)
     # If no partition became active again, or only one has records, no window closes too early.
     if setup.sources == 1 or not reports.woke:
         assert found.keys() == closed_by(reached, expected_results)

@@ -14,6 +14,7 @@ OTHER_MEANINGS = {
     "api/analysis.py": {"count"},  # field of the output
     "api/pipeline.py": {"last"},  # a choice of windows
     "algorithms/grouping/even.py": {"count"},  # field of a numpy record
+    "algorithms/windowing/sessions.py": {"max", "min"},  # kinds of merges
     "cli/inspect_view.py": {"count", "distinct", "min"},  # fields of the output, minutes
     "cli/commands/results.py": {"last"},  # a value of --window
     "operations/results/selection.py": {"last"},

@@ -21,7 +21,13 @@ from pydantic import (
 from skewless import topology
 from skewless.aggregate_registry import results_of
 from skewless.algorithms import grouping
-from skewless.algorithms.aggregates import ResultCondition, ResultField, wire_columns_of
+from skewless.algorithms.aggregates import (
+    PartialColumn,
+    ResultCondition,
+    ResultField,
+    columns_of,
+    wire_columns_of,
+)
 from skewless.algorithms.aggregates.having import is_comparable
 from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.value_type import ValueType
@@ -392,6 +398,13 @@ class PipelineSettings(SettingsModel):
             ),
             (window_grid_ms % pane_ms != 0, self._pane_problem(window_grid_ms, grid_ms, pane_ms)),
             (
+                pane_ms > self.aggregator.windows.max_pane_ms,
+                (
+                    f"worker.pane_s: a pane of {pane_ms / 1000:g} seconds is longer than aggregator.window.session."
+                    "gap_s: use a shorter pane, or a shorter splitter.local.window_s if a local window is longer"
+                ),
+            ),
+            (
                 self.observer.tick_ms % pane_ms != 0,
                 f"observer.tick_s ({self.observer.tick_s}) must be a multiple of worker.pane_s ({self.worker.pane_s})",
             ),
@@ -474,6 +487,8 @@ class PipelineSettings(SettingsModel):
                 self.sink.result_table(self.name, results, self.splitter.key.parts)
         except ConfigurationError as error:
             return error.problems
+        if self.sink is not None and self.sink.mode == "merge" and self.aggregator.windows.columns:
+            return ["sink.mode: merge cannot merge sessions (aggregator.window.session): use mode: replace"]
         if self.sink is not None and self.sink.mode == "merge" and self.aggregator.having:
             return ["sink.mode: merge cannot select results by aggregator.having: remove it, or use mode: replace"]
         return ()
@@ -497,6 +512,16 @@ class PipelineSettings(SettingsModel):
     def results(self) -> tuple[ResultField, ...]:
         """Results per key and window."""
         return results_of(self.aggregator.aggregates, self.values)
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        """Columns of the partials in windows."""
+        return (*columns_of(self.results), *self.aggregator.windows.columns)
+
+    @property
+    def wire_columns(self) -> tuple[PartialColumn, ...]:
+        """Columns of partials in records."""
+        return (*wire_columns_of(self.results), *self.aggregator.windows.columns)
 
     @property
     def has_several_sources(self) -> bool:
@@ -624,12 +649,13 @@ class PipelineSettings(SettingsModel):
             return round(self.worker.pane_s * 1000)
         local_ms = self.splitter.local.window_ms or 1
         fitting = [divisor for divisor in _divisors(grid_ms) if divisor % local_ms == 0]
-        short = [divisor for divisor in fitting if divisor <= DEFAULT_PANE_MS]
+        longest = min(DEFAULT_PANE_MS, self.aggregator.windows.max_pane_ms)
+        short = [divisor for divisor in fitting if divisor <= longest]
         return max(short) if short else min(fitting, default=DEFAULT_PANE_MS)
 
     def row_format(self, pane_ms: int | None = None) -> RowFormat:
         """Return the format of rows in which the splitter has aggregated tuples, by default for whole panes."""
-        return RowFormat(wire_columns_of(self.results), pane_ms=pane_ms or self.pane_ms, grid_ms=self.grid_ms)
+        return RowFormat(self.wire_columns, pane_ms=pane_ms or self.pane_ms, grid_ms=self.grid_ms)
 
     def topic(self, name: str) -> str:
         """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's.

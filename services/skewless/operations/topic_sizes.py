@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from skewless import topology
-from skewless.algorithms.aggregates import wire_columns_of
 from skewless.algorithms.join.held_records import BLOCK_OFFSETS, Records, records_of
 from skewless.algorithms.partials import to_partials
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
@@ -244,7 +243,7 @@ class _TupleGenerator:
             yield from self._format.records(self._topic, partition, tuples, headers)
             return
         pane_ms = local.window_ms or self._settings.pane_ms
-        rows = to_partials([tuples], pane_ms, wire_columns_of(self._settings.results))
+        rows = to_partials([tuples], pane_ms, self._settings.wire_columns)
         row_format = self._settings.row_format(pane_ms)
         headers = [*report, *read_time_header(now)]
         yield from row_format.records(self._topic, partition, row_format.from_partials(rows), headers)

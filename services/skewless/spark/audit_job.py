@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.storagelevel import StorageLevel
 
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import result_reader
 from skewless.errors import BadRecordError
@@ -188,13 +189,16 @@ def _with_expired_left_out(rows: DataFrame, dead_letters: DataFrame, settings: P
                 table = read_table(value)
                 named = table["window"].combine_chunks() if "window" in table.column_names else None
                 windows = pa.array(assigner.slices(table["pane"].to_numpy())) if named is None else named
-                yield pa.record_batch([windows, table["key"].combine_chunks()], ["window_start", "key"])
+                yield pa.record_batch([windows, table["key"].combine_chunks()], ["span", "key"])
 
     refused = kafka_source.dead_letters(dead_letters, WINDOW_EXPIRED).select("value")
-    expired = refused.mapInArrow(windows_and_keys, "window_start bigint, key string").distinct()
-    joined = rows.join(expired.withColumn("refused", F.lit(True)), ["window_start", "key"], "left")
+    expired = refused.mapInArrow(windows_and_keys, "span bigint, key string").distinct()
+    span = F.col("window_start")
+    if isinstance(assigner, SessionWindows):  # any session of the span could have had them
+        span -= F.pmod(span, F.lit(assigner.max_ms))
+    joined = rows.withColumn("span", span).join(expired.withColumn("refused", F.lit(True)), ["span", "key"], "left")
     reason = F.coalesce("left_out", F.when(F.col("refused"), REFUSED))
-    return joined.withColumn("left_out", reason).drop("refused")
+    return joined.withColumn("left_out", reason).drop("refused", "span")
 
 
 def _kind(settings: PipelineSettings) -> Column:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.storagelevel import StorageLevel
@@ -27,11 +27,11 @@ from skewless.algorithms.aggregates import (
     ResultCondition,
     ResultField,
     selected,
-    wire_columns_of,
 )
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.algorithms.windowing.sessions import FIRST, LAST, SESSION, SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.spark import user_module
 from skewless.spark.partition_reader import (
@@ -77,9 +77,11 @@ def read_plan(settings: PipelineSettings, now: int | None) -> PartitionReadPlan:
     rules = settings.event_time_rules()
     if now is None:
         rules = replace(rules, max_ahead_ms=MAX_WATERMARK)
-    columns = wire_columns_of(settings.results)
+    columns = settings.wire_columns
     windows = settings.aggregator.windows
     pane_ms = windows.grid_ms(rules.earliest, rules.latest)
+    if pane_ms > windows.max_pane_ms:
+        pane_ms = settings.pane_ms
     return PartitionReadPlan(settings.splitter, rules, columns, windows, pane_ms, now=now or 0)
 
 
@@ -102,8 +104,13 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
     if plan.windows.overlap > 1:
         on_time = on_time.withColumn("window", F.explode("window"))
     merged = [F.call_function(_spark_function(column), column.name).alias(column.name) for column in plan.columns]
+    if isinstance(plan.windows, SessionWindows):
+        partials = _with_session(on_time, plan.windows).groupBy("window", "key", SESSION).agg(*merged)
+        partials = partials.withColumn("window", F.col(FIRST.name)).drop(SESSION)
+    else:
+        partials = on_time.groupBy("window", "key").agg(*merged)
     return BatchResult(
-        partials=on_time.groupBy("window", "key").agg(*merged),
+        partials=partials,
         records=sum(statistics.records for statistics in splits.values()),
         tuples=sum(statistics.tuples for statistics in splits.values()) - late_in_heads,
         late=sum(statistics.late for statistics in splits.values()) + late_in_heads,
@@ -111,6 +118,15 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
         invalid=_invalid_by_reason(splits.values()),
         cached=cached,
     )
+
+
+def _with_session(rows: DataFrame, windows: SessionWindows) -> DataFrame:
+    """Add the number of the session within its span and key, as `SessionWindows.session_of` does."""
+    in_order = Window.partitionBy("window", "key").orderBy(FIRST.name, LAST.name)
+    newest = F.max(LAST.name).over(in_order.rowsBetween(Window.unboundedPreceding, -1))
+    is_start = newest.isNull() | (F.col(FIRST.name) - newest >= windows.gap_ms)
+    numbered = rows.withColumn(SESSION, is_start.cast("bigint"))
+    return numbered.withColumn(SESSION, F.sum(SESSION).over(in_order.rowsBetween(Window.unboundedPreceding, 0)))
 
 
 def _spark_function(column: PartialColumn) -> str:
@@ -201,7 +217,8 @@ class _ResultMapper:
             partials = {column.name: _merged(column, batch[column.name]) for column in self.columns}
             windows = batch["window"].to_numpy()
             partitions = partition_of_keys(batch["key"], self.partitions)
-            bounds = {"window_start": pa.array(windows), "window_end": pa.array(self.windows.ends(windows))}
+            ends = self.windows.ends_of(windows, partials)
+            bounds = {"window_start": pa.array(windows), "window_end": pa.array(ends)}
             results = {result.name: result.to_arrow(partials) for result in self.results}
             columns = {"key": batch["key"], **bounds, **self._parts(batch["key"]), **results}
             rows = pa.record_batch({**columns, "partition": pa.array(partitions)})

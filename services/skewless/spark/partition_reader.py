@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import PartialColumn, as_arrow
-from skewless.algorithms.partials import merge_partials, prepare_partials, to_partials
+from skewless.algorithms.partials import prepare_partials, to_partials
 from skewless.algorithms.watermark import WatermarkGenerator
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.parsing.record_parser import RecordParser
@@ -193,7 +193,7 @@ class _SplitReader:
         split.reduced_rows += reduced.num_rows
 
     def _partials(self, split: _OpenSplit) -> Iterator[pa.RecordBatch]:
-        merged = merge_partials(split.reduced, ("pane", "key"), self._plan.columns)
+        merged = self._plan.windows.merge(split.reduced, self._plan.columns)
         split.reduced, split.reduced_rows = [], 0
         for part in merged.combine_chunks().to_batches(max_chunksize=50_000):
             slices, *columns = part.columns

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.loader import dump, load
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
@@ -127,12 +128,59 @@ def test_window_settings_from_the_environment_conflict_with_those_of_the_file(tm
             {"window": {"size": "day", "zone": "../zones"}},
             ["aggregator.window.zone: unknown time zone: use a name such as Europe/Berlin"],
         ),
+        (
+            {"window": {"session": {"gap_s": 60}, "size_s": 60, "every_s": 60, "size": "day", "zone": "UTC"}},
+            [
+                f"aggregator.window.{name}: has no effect on session: remove one of them"
+                for name in ("every_s", "size", "size_s", "zone")
+            ],
+        ),
+        (
+            {"window_s": 60, "window": {"session": {}}},
+            ["aggregator.window_s: has the same meaning as window.size_s: remove window_s or window"],
+        ),
+        (
+            {"window": {"session": {"gap_s": 60, "max_s": 59}}},
+            [
+                "aggregator.window.session.max_s: must not be less than gap_s, because no session would end by its gap",
+            ],
+        ),
+        (
+            {"window": {"session": {"gap_s": 0, "max_s": -1}}},
+            [
+                "aggregator.window.session.gap_s: should be greater than or equal to 0.001",
+                "aggregator.window.session.max_s: should be greater than or equal to 0.001",
+            ],
+        ),
+        (
+            {"window": {"session": {}}, "emit_interval_s": 5},
+            ["aggregator.emit_interval_s: is not possible with window.session: remove one of them"],
+        ),
     ],
 )
 def test_window_settings_that_contradict_are_refused_all_at_once(
     aggregator: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
     assert problems(tmp_path, aggregator=aggregator) == expected
+
+
+def test_window_settings_session_has_panes_that_are_not_longer_than_its_gap(tmp_path: Path) -> None:
+    made = settings({"session": {"gap_s": 7, "max_s": 3600}})
+    assert made.aggregator.windows == SessionWindows(7_000, 3_600_000)
+    assert made.pane_ms == 6_000
+    assert settings({"session": {}}).pane_ms == 15_000
+    section = {"aggregator": {"window": {"session": {"gap_s": 7, "max_s": 3600}}}}
+    assert problems(tmp_path, worker={"pane_s": 10}, **section) == [
+        "worker.pane_s: a pane of 10 seconds is longer than aggregator.window.session.gap_s: "
+        "use a shorter pane, or a shorter splitter.local.window_s if a local window is longer"
+    ]
+
+
+def test_window_settings_session_in_a_table_of_partials_is_refused(tmp_path: Path) -> None:
+    sink = {"url": "sqlite:///results.db", "mode": "merge"}
+    assert problems(tmp_path, aggregator={"window": {"session": {}}}, sink=sink) == [
+        "sink.mode: merge cannot merge sessions (aggregator.window.session): use mode: replace"
+    ]
 
 
 @pytest.mark.parametrize("name", ["size_s", "every_s", "offset_s"])

@@ -13,9 +13,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from skewless.algorithms.aggregates import PartialColumn, Partials
+from skewless.algorithms.partials import merge_partials
+
 DAY_MS = 86_400_000
+NO_LIMIT_MS = 2**63 - 1
 _THURSDAY = 3
 """Day of the week of 1970-01-01, from Monday as 0."""
 
@@ -35,6 +40,16 @@ class WindowAssigner(ABC):
     @abstractmethod
     def overlap(self) -> int:
         """Maximum number of windows that contain the same time. 1: windows do not overlap."""
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        """Columns of partials in addition to those of the aggregates."""
+        return ()
+
+    @property
+    def max_pane_ms(self) -> int:
+        """Maximum length of a pane in ms."""
+        return NO_LIMIT_MS
 
     @abstractmethod
     def slices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -60,11 +75,19 @@ class WindowAssigner(ABC):
         distinct, index = np.unique(starts, return_inverse=True)
         return np.array([self.end(start) for start in distinct.tolist()], dtype=np.int64)[index]
 
+    def ends_of(self, starts: NDArray[np.int64], partials: Partials) -> NDArray[np.int64]:  # noqa: ARG002 - for sessions
+        """Return the ends of windows with these starts and partials."""
+        return self.ends(starts)
+
     def first_ends(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for each time the end of the first of its windows to end."""
         distinct, index = np.unique(self.slices(times), return_inverse=True)
         ends = [self.end(self.windows_of(start)[0]) for start in distinct.tolist()]
         return np.array(ends, dtype=np.int64)[index]
+
+    def merge(self, tables: Sequence[pa.Table], columns: Sequence[PartialColumn]) -> pa.Table:
+        """Merge partials, which have the start of their slice as `pane`, to one row per slice and key."""
+        return merge_partials(tables, ("pane", "key"), columns)
 
     def assign(self, times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return for each time the number of its windows, and the starts of these windows, time by time."""

@@ -42,7 +42,8 @@ emission of all these rows. It has no rows if the window did not change again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -139,24 +140,61 @@ class Emission:
     window: int
     keys: pa.Array
     data: Partials
+    deletes: bool = False
+    """Whether earlier emissions of the rows are deleted. `data` then has their bounds only."""
 
 
-class WindowRows:
-    """Rows of a window in memory, and their changes since the last flush. `columns` ends with EMIT_COUNT."""
+Tables = Iterable[tuple[pa.Table, bool]]
+"""Tables of rows, each with whether any emission of these rows is deferred."""
 
-    def __init__(
-        self, columns: Sequence[PartialColumn], chunks: Mapping[ChunkId, pa.Table | None] = MappingProxyType({})
-    ) -> None:
-        self._columns = columns
-        self._table = KeyedTable(columns)
-        self.changes = Changes(columns)
-        """Partials that were merged into the rows since the last flush: the next chunks."""
+
+class Rows(ABC):
+    """Rows of a window in memory, and their changes since the last flush."""
+
+    def __init__(self) -> None:
         self.deferred: NDArray[np.int64] = NO_ROWS
         """Rows whose emission was deferred, in ascending order."""
         self.unchanged_flushes = 0
         """Number of flushes since the last change."""
         self.emit_at = 0
         """Wall-clock time in ms from which on changed rows are emitted."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of rows and changes."""
+
+    @property
+    @abstractmethod
+    def has_changes(self) -> bool:
+        """Whether partials were merged since the last flush."""
+
+    @abstractmethod
+    def merge(self, partials: pa.Table, *, updates: bool, reopened: bool) -> None:
+        """Merge partials that `WindowStore` has reduced."""
+
+    @abstractmethod
+    def flush(
+        self, window: Window, event: WindowEvent, *, updates: bool, closed_until: int | None
+    ) -> Iterator[Chunk | Emission]:
+        """Write the changes of the window of the rows, and emit what the event emits."""
+
+
+class WindowRows(Rows):
+    """Rows of a window with one row per key. `columns` ends with EMIT_COUNT."""
+
+    def __init__(
+        self, columns: Sequence[PartialColumn], chunks: Mapping[ChunkId, pa.Table | None] = MappingProxyType({})
+    ) -> None:
+        super().__init__()
+        self._columns = columns
+        self._table = KeyedTable(columns)
+        self._changes = Changes(columns)
+        """Partials that were merged into the rows since the last flush: the next chunks."""
         for chunk in sorted(chunks):
             self._load(chunks[chunk], deferred=chunk.deferred)
         self._flushed = len(self)
@@ -180,29 +218,51 @@ class WindowRows:
     @property
     def nbytes(self) -> int:
         """Bytes of rows and changes."""
-        return self._table.nbytes + self.changes.nbytes + self.deferred.nbytes
+        return self._table.nbytes + self._changes.nbytes + self.deferred.nbytes
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether partials were merged since the last flush."""
+        return len(self._changes) > 0
 
     def merge(self, partials: pa.Table, *, updates: bool, reopened: bool) -> None:
         """Merge partials with distinct keys."""
         rows = self._table.rows_of(partials["key"])
-        first_change = self.changes.unchanged(rows, len(self))
+        first_change = self._changes.unchanged(rows, len(self))
         # A row is emitted once per flush. Without `updates`, a new key of a reopened window was not emitted before.
         emitted = first_change & (updates or (reopened & (rows < self._flushed)))
         if len(self.deferred):
             emitted &= ~np.isin(rows, self.deferred)
         data = self._values(partials.append_column(EMIT_COUNT.name, pa.array(emitted.astype(np.int64))))
         self._table.merge(rows, data)
-        self.changes.merge(rows, data, len(self))
+        self._changes.merge(rows, data, len(self))
 
-    def take_changes(self, *, defer: bool) -> tuple[NDArray[np.int64], Partials, NDArray[np.int64]]:
+    def flush(
+        self,
+        window: Window,
+        event: WindowEvent,
+        *,
+        updates: bool,
+        closed_until: int | None,  # noqa: ARG002 - for sessions
+    ) -> Iterator[Chunk | Emission]:
+        """Write the changes of the window of the rows, and emit what the event emits."""
+        if self.has_changes or len(self.deferred):
+            changed, data, emitted = self._take_changes(defer=event is WindowEvent.DEFER)
+            yield from window.write(self._tables(changed, data), self._all_tables)
+            if updates or event is WindowEvent.CORRECT:
+                yield from self._emissions(window.start, emitted, updates=updates)
+        if event is WindowEvent.CLOSE and not updates:
+            yield from self._emissions(window.start, np.arange(len(self)), updates=False)
+
+    def _take_changes(self, *, defer: bool) -> tuple[NDArray[np.int64], Partials, NDArray[np.int64]]:
         """Return the changed rows, their partials, and the rows to emit: none if all emissions are deferred."""
-        rows, data = self.changes.take()
+        rows, data = self._changes.take()
         self._flushed, self.unchanged_flushes = len(self), 0
         unemitted = np.union1d(self.deferred, rows) if defer or len(self.deferred) else rows
         self.deferred, emitted = (unemitted, NO_ROWS) if defer else (NO_ROWS, unemitted)
         return rows, data, emitted
 
-    def emissions(self, window: int, rows: NDArray[np.int64], *, updates: bool) -> Iterator[Emission]:
+    def _emissions(self, window: int, rows: NDArray[np.int64], *, updates: bool) -> Iterator[Emission]:
         """Yield the emissions of some rows."""
         for portion in self._portions(len(rows)):
             data = self._table.data(rows[portion])
@@ -210,19 +270,19 @@ class WindowRows:
             data["revision"] = emit_counts - 1 if updates else emit_counts
             yield Emission(window, self._table.keys(rows[portion]), data)
 
-    def all_tables(self) -> Iterator[tuple[pa.Table, bool]]:
+    def _all_tables(self) -> Tables:
         """Yield tables of all rows, and whether their emission is deferred."""
         rows = np.arange(len(self))
         if not len(self.deferred):
-            yield from self.tables(rows, self._table.data(slice(len(rows))))
+            yield from self._tables(rows, self._table.data(slice(len(rows))))
             return
         # The deferred rows come last, because the emission of all earlier rows precedes a chunk that is not deferred.
         emitted = np.setdiff1d(rows, self.deferred, assume_unique=True)
         for part, deferred in ((emitted, False), (self.deferred, True)):
-            for table, _ in self.tables(part, self._table.data(part)):
+            for table, _ in self._tables(part, self._table.data(part)):
                 yield table, deferred
 
-    def tables(self, rows: NDArray[np.int64], data: Partials) -> Iterator[tuple[pa.Table, bool]]:
+    def _tables(self, rows: NDArray[np.int64], data: Partials) -> Tables:
         """Yield tables with some rows, and whether any emission is deferred. Without rows, yield an empty table."""
         for portion in self._portions(max(1, len(rows))):
             columns = {column.name: as_arrow(column, data[column.name][portion]) for column in self._columns}
@@ -243,7 +303,7 @@ class Window:
     state: WindowState
     chunks: list[ChunkId] = field(default_factory=list)
     """Its chunks in write order."""
-    rows: WindowRows | None = None
+    rows: Rows | None = None
     """Its rows; None if they are not in memory."""
 
     def apply(self, event: WindowEvent) -> None:
@@ -255,14 +315,14 @@ class Window:
         if following in (WindowState.CLOSED, WindowState.EXPIRED):
             self.rows = None
 
-    def write(self, rows: WindowRows, changed: NDArray[np.int64], data: Partials) -> Iterator[Chunk]:
+    def write(self, changed: Tables, everything: Callable[[], Tables]) -> Iterator[Chunk]:
         """Yield the changed rows as chunks, or all rows to compact, followed by tombstones of the previous chunks."""
         previous = self.chunks
         uncompacted = sum(not chunk.compacted for chunk in previous)
         compact = uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
         numbers = itertools.count(previous[-1].number + 1 if previous else 0)
         self.chunks = [] if compact else previous.copy()
-        for table, deferred in rows.all_tables() if compact else rows.tables(changed, data):
+        for table, deferred in everything() if compact else changed:
             for part in split_by_size(table):
                 chunk = ChunkId(next(numbers), compact, deferred)
                 self.chunks.append(chunk)

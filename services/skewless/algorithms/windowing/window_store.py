@@ -16,6 +16,7 @@ from skewless.algorithms.windowing.window import (
     Chunk,
     ChunkId,
     Emission,
+    Rows,
     Window,
     WindowEvent,
     WindowRows,
@@ -90,8 +91,16 @@ class WindowStore:
         """
         return None if self._newest is None else self._assigner.end(self._newest)
 
-    def _in_memory(self) -> Iterator[tuple[Window, WindowRows]]:
+    def _in_memory(self) -> Iterator[tuple[Window, Rows]]:
         return ((window, window.rows) for window in self._windows.values() if window.rows is not None)
+
+    def _new_rows(self, chunks: Mapping[ChunkId, pa.Table | None]) -> Rows:
+        """Return the rows of a window with these chunks."""
+        return WindowRows(self._columns, chunks)
+
+    def _reduced(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Merge partials of a slice to one row per row of its windows."""
+        return merge_partials(tables, ("key",), self._columns[:-1])
 
     # Restore and reopen
 
@@ -100,7 +109,7 @@ class WindowStore:
         self._update_newest(start)
         window = self._windows[start] = Window(start, WindowState.CLOSED, sorted(chunks))
         if not self._is_closed(start):
-            window.rows = WindowRows(self._columns, chunks)
+            window.rows = self._new_rows(chunks)
             window.rows.emit_at = NEVER  # the time of the last emission is unknown
             window.state = WindowState.DEFERRED if len(window.rows.deferred) else WindowState.OPEN
 
@@ -113,7 +122,7 @@ class WindowStore:
         if must_load:
             window = self._windows[start]
             window.apply(WindowEvent.REOPEN)
-            window.chunks, window.rows = sorted(chunks), WindowRows(self._columns, chunks)
+            window.chunks, window.rows = sorted(chunks), self._new_rows(chunks)
         return must_load
 
     def _is_unloaded(self, start: int) -> bool:
@@ -123,7 +132,7 @@ class WindowStore:
         """Remove reopened windows without unwritten changes from memory."""
         pending = {start for slice_start in self._pending for start in self._assigner.windows_of(slice_start)}
         for window, rows in self._in_memory():
-            if window.state is WindowState.REOPENED and window.start not in pending and not rows.changes:
+            if window.state is WindowState.REOPENED and window.start not in pending and not rows.has_changes:
                 window.apply(WindowEvent.RELEASE)
 
     # Merge
@@ -167,7 +176,7 @@ class WindowStore:
             if self._is_expired(start):
                 continue
             if start not in self._windows:
-                self._windows[start] = Window(start, WindowState.OPEN, rows=WindowRows(self._columns))
+                self._windows[start] = Window(start, WindowState.OPEN, rows=self._new_rows({}))
                 self._update_newest(start)
             self._windows[start].apply(WindowEvent.MERGE)
 
@@ -181,7 +190,7 @@ class WindowStore:
         pending, self._pending = self._pending, {}
         self._pending_rows = self._pending_bytes = 0
         for slice_start, tables in pending.items():
-            merged = merge_partials(tables, ("key",), self._columns[:-1])
+            merged = self._reduced(tables)
             for start in self._assigner.windows_of(slice_start):
                 window = self._windows.get(start)
                 if window is not None and window.rows is not None:  # otherwise it has expired
@@ -202,33 +211,23 @@ class WindowStore:
             rows.emit_at = min(rows.emit_at, now + self._emit_interval_ms)
             event = self._due(window, rows, now)
             if event is not None:
-                yield from self._flush_window(window, rows, event)
+                yield from rows.flush(window, event, updates=self._updates, closed_until=self.closed_until)
                 window.apply(event)
             if event is WindowEvent.EMIT:
                 rows.emit_at = now + self._emit_interval_ms
         yield from self._expire()
 
-    def _due(self, window: Window, rows: WindowRows, now: int) -> WindowEvent | None:
+    def _due(self, window: Window, rows: Rows, now: int) -> WindowEvent | None:
         """Return the event of a window in memory at a flush; None if there is none."""
         if window.state is WindowState.REOPENED:
-            if rows.changes:
+            if rows.has_changes:
                 return WindowEvent.CORRECT
             return WindowEvent.RELEASE if rows.unchanged_flushes > KEPT_FLUSHES else None
         if self._is_closed(window.start):
             return WindowEvent.CLOSE
         if now < rows.emit_at:
-            return WindowEvent.DEFER if rows.changes else None
-        return WindowEvent.EMIT if rows.changes or window.state is WindowState.DEFERRED else None
-
-    def _flush_window(self, window: Window, rows: WindowRows, event: WindowEvent) -> Iterator[Chunk | Emission]:
-        """Write the changes of a window, and emit what the event emits."""
-        if rows.changes or len(rows.deferred):
-            changed, data, emitted = rows.take_changes(defer=event is WindowEvent.DEFER)
-            yield from window.write(rows, changed, data)
-            if self._updates or event is WindowEvent.CORRECT:
-                yield from rows.emissions(window.start, emitted, updates=self._updates)
-        if event is WindowEvent.CLOSE and not self._updates:
-            yield from rows.emissions(window.start, np.arange(len(rows)), updates=False)
+            return WindowEvent.DEFER if rows.has_changes else None
+        return WindowEvent.EMIT if rows.has_changes or window.state is WindowState.DEFERRED else None
 
     def _expire(self) -> Iterator[Chunk]:
         for start in [start for start in self._windows if self._is_past_retention(start)]:

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.result_codec import result_writer
 from skewless.config.stage_start import StageStart
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
-from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep, SessionStep
 from skewless.stages.built_stage import BuiltStage, Process, restore_each
 from skewless.stages.windowed_step import StateLimit
 from skewless.wire.changelog import decode_checkpoint, window_of
@@ -32,7 +32,7 @@ def build(start: StageStart) -> BuiltStage:
     writer = result_writer(pipeline, start.report_wait)
     rules = AggregatorRules(
         results=pipeline.results,
-        columns=columns_of(pipeline.results),
+        columns=pipeline.columns,
         windows=settings.windows,
         closed_window_retention_ms=settings.closed_window_retention_ms,
         updates=settings.emit == "updates",
@@ -49,7 +49,8 @@ def build(start: StageStart) -> BuiltStage:
             "process; a new pipeline may have shorter windows or more topics.aggregator_partitions",
         ),
     )
-    step = AggregatorStep(rules, worker_partitions=pipeline.worker_input.partitions, topic=pipeline.topic("partials"))
+    step_type = SessionStep if isinstance(settings.windows, SessionWindows) else AggregatorStep
+    step = step_type(rules, worker_partitions=pipeline.worker_input.partitions, topic=pipeline.topic("partials"))
     progress = ReadProgress()
     read = partial(read_compacted, pipeline.kafka, pipeline.topic("aggregator-changelog"), progress=progress)
     return BuiltStage(

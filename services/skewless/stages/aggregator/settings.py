@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from skewless.aggregate_registry import choices_of
 from skewless.algorithms.aggregates import DEFAULT
 from skewless.algorithms.windowing.assigner import DAY_MS, CalendarWindows, HoppingWindows, WindowAssigner, tumbling
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.errors import ConfigurationError
 from skewless.schema_registry.settings import ResultFormat, Subject
 from skewless.settings_base import EventTimeOffset, EventTimeSpan, InvalidSettingsError, SettingsModel
@@ -28,8 +29,36 @@ Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "satur
 WEEKDAYS: tuple[Weekday, ...] = get_args(Weekday)
 
 
+class SessionSettings(SettingsModel):
+    """Settings of session windows: tuples of a key, each less than `gap_s` after an earlier one."""
+
+    gap_s: EventTimeSpan = Field(
+        1_800.0,
+        ge=0.001,
+        le=MAX_WINDOW_S,
+        description="Seconds of event time without tuples of a key after which its session ends.",
+    )
+    max_s: EventTimeSpan = Field(
+        DAY_MS / 1000,
+        ge=0.001,
+        le=MAX_WINDOW_S,
+        description="A session ends at the latest at the next multiple of these seconds since 1970-01-01 00:00 UTC. "
+        "The state has all sessions since the last one.",
+    )
+
+    @model_validator(mode="after")
+    def _gap_fits(self) -> SessionSettings:
+        if self.max_s < self.gap_s:
+            raise InvalidSettingsError("max_s: must not be less than gap_s, because no session would end by its gap")
+        return self
+
+    def assigner(self) -> SessionWindows:
+        """Return the sessions that these settings describe."""
+        return SessionWindows(_ms(self.gap_s), _ms(self.max_s))
+
+
 class WindowSettings(SettingsModel):
-    """Settings of windows, instead of `aggregator.window_s`. Exactly one of `size_s` and `size` is required."""
+    """Settings of windows, instead of `aggregator.window_s`. One of `size_s`, `size` and `session` is required."""
 
     size_s: EventTimeSpan | None = Field(
         None, ge=0.001, le=MAX_WINDOW_S, description="Length of a window in seconds of event time."
@@ -57,10 +86,20 @@ class WindowSettings(SettingsModel):
         description="Day on which weeks begin: with size week, or if windows begin every n weeks. null: monday with "
         "size week, otherwise thursday, because 1970-01-01 is one.",
     )
+    session: SessionSettings | None = Field(
+        None, description="Sessions of each key, instead of windows that are the same for all keys."
+    )
 
     @model_validator(mode="after")
     def _parts_fit(self) -> WindowSettings:
-        problems = list(self._problems() if self.size is None else self._calendar_problems())
+        if self.session is not None:
+            problems = [
+                f"{name}: has no effect on session: remove one of them"
+                for name in sorted(self.model_fields_set - {"session"})
+                if getattr(self, name)
+            ]
+        else:
+            problems = list(self._problems() if self.size is None else self._calendar_problems())
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -97,13 +136,17 @@ class WindowSettings(SettingsModel):
 
     @property
     def length_ms(self) -> int:
-        """Length of a window in milliseconds, without changes of clocks."""
+        """Length of a window in milliseconds, without changes of clocks. That of sessions is the longest possible."""
+        if self.session is not None:
+            return self.session.assigner().max_ms
         if self.size_s is not None:
             return _ms(self.size_s)
         return WEEK_MS if self.size == "week" else DAY_MS
 
     def assigner(self) -> WindowAssigner:
         """Return the function of event time that these settings describe."""
+        if self.session is not None:
+            return self.session.assigner()
         weekday = WEEKDAYS.index(self.start or "monday")
         if self.size is None:
             every_ms = self.length_ms if self.every_s is None else _ms(self.every_s)
@@ -116,6 +159,8 @@ class WindowSettings(SettingsModel):
     def summary(self) -> str:
         """Return the settings that have an effect, as text for the state schema."""
         windows = self.assigner()
+        if isinstance(windows, SessionWindows):
+            return f"session gap_s {_seconds(windows.gap_ms)} max_s {_seconds(windows.max_ms)}"
         if isinstance(windows, HoppingWindows):
             every, offset = _seconds(windows.every_ms), _seconds(windows.offset_ms)
             return f"size_s {_seconds(windows.size_ms)} every_s {every} offset_s {offset}"
@@ -222,6 +267,8 @@ class AggregatorSettings(SettingsModel):
 
     @model_validator(mode="after")
     def _interval_has_updates(self) -> AggregatorSettings:
+        if self.emit_interval_s and isinstance(self.windows, SessionWindows):
+            raise InvalidSettingsError("emit_interval_s: is not possible with window.session: remove one of them")
         if self.emit_interval_s and self.emit != "updates":
             raise InvalidSettingsError(f"emit_interval_s: has no effect on emit {self.emit}: remove one of them")
         return self

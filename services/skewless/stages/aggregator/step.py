@@ -14,6 +14,8 @@ from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultCon
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.algorithms.windowing.session_store import SessionStore
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.algorithms.windowing.window import Chunk, Emission
 from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.engine.step import HistogramSample, Sample
@@ -145,9 +147,8 @@ class AggregatorStep(WindowedStep):
 
     def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:
         """Yield one record per key, because public topics contain one result per record."""
-        window, revisions = emission.window, int(np.count_nonzero(emission.data["revision"]))
-        self._first_results += len(emission.keys) - revisions
-        self._revisions += revisions
+        window = emission.window
+        self._count_results(emission)
         bounds = window, self._rules.windows.end(window)
         encode, headers, record_type = self._rules.encode, self._rules.headers, self._record_type
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
@@ -157,8 +158,18 @@ class AggregatorStep(WindowedStep):
             value = None if results is None else encode(record_type(key, *bounds, *parts, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, headers)
 
-    def _presented(self, emission: Emission) -> Iterator[tuple[str, Sequence[Any] | None]]:
-        """Yield each key with its results and its revision as Python objects.
+    def _count_results(self, emission: Emission) -> None:
+        revisions = int(np.count_nonzero(emission.data["revision"]))
+        self._first_results += len(emission.keys) - revisions
+        self._revisions += revisions
+
+    def _identities(self, emission: Emission, rows: slice) -> Sequence[Any]:
+        """Return what identifies each row for `_results`: its key."""
+        keys: list[str] = emission.keys[rows].to_pylist()
+        return keys
+
+    def _presented(self, emission: Emission) -> Iterator[tuple[Any, Sequence[Any] | None]]:
+        """Yield the identity of each row with its results and its revision as Python objects.
 
         Results that do not match the conditions are omitted. They are None if earlier ones, which may have matched,
         must be deleted.
@@ -169,7 +180,7 @@ class AggregatorStep(WindowedStep):
             data = {name: values[rows] for name, values in emission.data.items()}
             as_text = self._rules.numbers == "text"
             columns = [result.to_python(data, as_text=as_text) for result in self._rules.results]
-            keys = emission.keys[rows].to_pylist()
+            keys = self._identities(emission, rows)
             presented = zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
             if not self._rules.conditions:
                 yield from presented
@@ -189,3 +200,34 @@ class AggregatorStep(WindowedStep):
         yield Sample("skewless_aggregator_reopened_windows_total", (), self._reopened)
         yield Sample("skewless_aggregator_results_total", ("first",), self._first_results)
         yield Sample("skewless_aggregator_results_total", ("revision",), self._revisions)
+
+
+class SessionStep(AggregatorStep):
+    """Merges partials into sessions. Deletes the results of a session that an earlier tuple or session has changed."""
+
+    def _new_store(self) -> WindowStore:
+        rules = self._rules
+        windows = rules.windows
+        if not isinstance(windows, SessionWindows):
+            raise TypeError(f"{windows} are not sessions")
+        return SessionStore(rules.columns, windows, rules.closed_window_retention_ms, updates=rules.updates)
+
+    def _identities(self, emission: Emission, rows: slice) -> Sequence[Any]:
+        """Return the key, the start and the end of each session."""
+        bounds = (emission.data[name][rows].tolist() for name in ("window_start", "window_end"))
+        return list(zip(emission.keys[rows].to_pylist(), *bounds, strict=True))
+
+    def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:
+        if emission.deletes:
+            for key, start, end in self._identities(emission, slice(None)):
+                yield self._result(partition, key, start, end, None)
+            return
+        self._count_results(emission)
+        for (key, start, end), results in self._presented(emission):
+            yield self._result(partition, key, start, end, results)
+
+    def _result(self, partition: int, key: str, start: int, end: int, results: Sequence[Any] | None) -> OutputRecord:
+        parts = parts_of(key) if self._rules.key_parts else ()
+        value = None if results is None else self._rules.encode(self._record_type(key, start, end, *parts, *results))
+        record_key = f"{start}/{key}".encode()
+        return OutputRecord("aggregates", value, record_key, partition, public_timestamp(start), self._rules.headers)

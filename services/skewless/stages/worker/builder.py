@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from skewless.algorithms.aggregates import wire_columns_of
 from skewless.config.stage_start import StageStart
 from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
@@ -20,7 +19,7 @@ def build(start: StageStart) -> BuiltStage:
     pipeline = start.settings
     settings = pipeline.worker
     step = WorkerStep(
-        wire_columns_of(pipeline.results),
+        pipeline.wire_columns,
         TupleFormat(pipeline.values),
         pipeline.row_format(),
         pane_ms=pipeline.pane_ms,

@@ -1,0 +1,117 @@
+"""Session windows on a real broker: a plain loop, the batch answer, `stream`, the table and the audit find the same."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from helpers.kafka import STAGES, Feed, Pipeline, Sent, Source, read
+from skewless.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS = 4
+LATENESS_MS, GAP_MS, MAX_MS = 20_000, 7_000, 120_000
+SESSION = {"session": {"gap_s": GAP_MS / 1000, "max_s": MAX_MS / 1000}}
+MOST = 400_000
+"""Upper bound of the records of a feed that ends when all stages were killed."""
+START_MS = 1_767_225_600_000
+
+Sessions = dict[tuple[int, int, str], tuple[int, int]]
+"""Count and sum by start and end of the session, and key."""
+
+
+def made_up(count: int, seed: int = 7) -> Iterator[Sent]:
+    """Make records of skewed keys, out of order by up to ten seconds, and some of them late."""
+    random = np.random.default_rng(seed)
+    keys = np.minimum(random.zipf(1.3, count), 500)
+    delays = random.integers(0, 10_000, count) + np.where(random.random(count) < 0.02, 60_000, 0)
+    for number in range(count):
+        time = START_MS + number // PARTITIONS * 100 - int(delays[number])
+        yield number % PARTITIONS, b'{"key":"k%d","value":%d,"time":%d}' % (keys[number], number % 100, time)
+
+
+def plain_sessions(records: Iterable[tuple[int, bytes | None]]) -> tuple[Sessions, int]:
+    """Cut the tuples of each key in a plain loop. Returns the sessions and the number of late records."""
+    tuples: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    newest: dict[int, int] = {}
+    late = 0
+    for partition, value in records:
+        fact = json.loads(value or b"")
+        before = newest.get(partition, fact["time"])
+        newest[partition] = max(before, fact["time"])
+        if fact["time"] < before - LATENESS_MS:
+            late += 1
+        else:
+            tuples[fact["key"]].append((fact["time"], fact["value"]))
+    sessions: Sessions = {}
+    for key, ordered in tuples.items():
+        current: list[tuple[int, int]] = []
+        for time, value in [*sorted(ordered), (2**60, 0)]:
+            if current and (time - current[-1][0] >= GAP_MS or time // MAX_MS != current[-1][0] // MAX_MS):
+                start, last = current[0][0], current[-1][0]
+                end = min(last + GAP_MS, (start // MAX_MS + 1) * MAX_MS)
+                sessions[start, end, key] = (len(current), sum(value for _, value in current))
+                current = []
+            current.append((time, value))
+    return sessions, late
+
+
+def sessions_of(results: Iterable[Mapping[str, Any]]) -> Sessions:
+    return {(row["window_start"], row["window_end"], row["key"]): (row["count"], row["sum"]) for row in results}
+
+
+def sections(folder: Path) -> dict[str, Any]:
+    return {
+        "event_time": {"allowed_lateness_s": LATENESS_MS / 1000, "idle_timeout_s": None},
+        "transport": {"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 10},
+        "observer": {"tick_s": 60},
+        "sink": {"url": f"sqlite://{folder}/results.db", "table": "results"},
+    }
+
+
+def output_of(*arguments: str) -> str:
+    done = CliRunner().invoke(main, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def audited(pipeline: Pipeline) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(output_of("audit", "-f", str(pipeline.file), "--json"))
+    return report
+
+
+@pytest.mark.parametrize("emit", ["updates", "final"])
+def test_sessions_with_every_stage_killed_equal_a_plain_loop_the_table_and_the_audit(
+    emit: str, broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    source = Source(broker, PARTITIONS)
+    pipeline = Pipeline(broker, tmp_path, source, aggregator={"window": SESSION, "emit": emit}, **sections(tmp_path))
+    with Feed(source, made_up(MOST), 1_500) as feed, pipeline.running(armed=True) as supervisor:
+        for stage in STAGES:
+            pipeline.kill_in_transaction(supervisor, f"{stage}-0")
+        feed.finish()
+    pipeline.drain(limit_s=300)
+    expected, late = plain_sessions((record.partition, record.value) for record in read(broker, source.topic))
+    last, wrong = pipeline.results()
+    assert wrong == []
+    assert sessions_of(last.values()) == expected
+    deleted = [record for record in pipeline.read("aggregates") if record.value is None]
+    assert bool(deleted) == (emit == "updates")
+    with sqlite3.connect(tmp_path / "results.db") as connection:
+        rows = connection.execute("select window_start, window_end, key, count, sum from results").fetchall()
+    assert len(rows) == len(expected)
+    assert sum(row[3] for row in rows) == sum(count for count, _ in expected.values())
+    report = audited(pipeline)
+    assert (report["compared"], report["differences"], report["left_out"]) == (len(expected), 0, {})
+    assert report["late"] == late > 0
+    assert report["table"]["differences"] == 0
