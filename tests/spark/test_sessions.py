@@ -45,8 +45,8 @@ def plain_sessions(records: Iterable[tuple[int, bytes | None]]) -> tuple[Session
     tuples: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     newest: dict[int, int] = {}
     late = 0
-    for partition, value in records:
-        fact = json.loads(value or b"")
+    for partition, line in records:
+        fact = json.loads(line or b"")
         before = newest.get(partition, fact["time"])
         newest[partition] = max(before, fact["time"])
         if fact["time"] < before - LATENESS_MS:

@@ -170,10 +170,11 @@ def test_window_settings_session_has_panes_that_are_not_longer_than_its_gap(tmp_
     assert made.pane_ms == 6_000
     assert settings({"session": {}}).pane_ms == 15_000
     section = {"aggregator": {"window": {"session": {"gap_s": 7, "max_s": 3600}}}}
-    assert problems(tmp_path, worker={"pane_s": 10}, **section) == [
+    (problem,) = problems(tmp_path, worker={"pane_s": 10}, **section)
+    assert problem == (
         "worker.pane_s: a pane of 10 seconds is longer than aggregator.window.session.gap_s: "
         "use a shorter pane, or a shorter splitter.local.window_s if a local window is longer"
-    ]
+    )
 
 
 def test_window_settings_session_in_a_table_of_partials_is_refused(tmp_path: Path) -> None:
