@@ -135,7 +135,7 @@ ALERTS = (
         "warning",
         "The state of process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is"
         " near its limit",
-        "It uses {{ $value | humanizePercentage }} of the limit. Above the limit the process exits with code 3.",
+        "It uses {{ $value | humanizePercentage }} of the limit. Above the limit an aggregator exits with code 3.",
         0.8,
     ),
     Alert(

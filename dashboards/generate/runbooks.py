@@ -85,8 +85,9 @@ More than one commit in twenty fails. Results stay exact, but the records of the
 """,
     "SkewlessStateNearLimit": """
 The open windows (or ticks) of a process use more than 80 % of `aggregator.max_state_bytes` (or
-`observer.max_state_bytes`). Above the limit the process exits with code 3, also after each restart, until its state
-fits. No data is lost: records that did not fit are not committed and stay in `partials`.
+`observer.max_state_bytes`). Above the limit an aggregator exits with code 3, also after each restart, until its state
+fits. No data is lost: records that did not fit are not committed and stay in `partials`. An observer goes on, and drops
+the keys with few tuples.
 
 - Start more aggregator processes, up to one per partition, so that each has fewer partitions. The observer is always
   one process.

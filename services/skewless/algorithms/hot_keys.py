@@ -24,17 +24,14 @@ class KeyLoad(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TickLoad:
-    """Tuples of a tick by key and worker: one row per pair."""
+    """Tuples of a tick by key and worker: one row per pair. Pairs with few tuples may be missing."""
 
     keys: pa.Array
     tuples: NDArray[np.int64]
     workers: int
     """Number of workers among which the tuples are distributed."""
-
-    @property
-    def total(self) -> int:
-        """Tuples of all keys."""
-        return int(self.tuples.sum())
+    total: int
+    """Tuples of all keys."""
 
     @property
     def is_judged(self) -> bool:

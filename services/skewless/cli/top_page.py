@@ -7,7 +7,7 @@ from typing import Any
 
 from skewless.cli.plain_text import iso, printable
 from skewless.cli.status_text import behind, duration, watermark
-from skewless.cli.top_view import key_rows, rate
+from skewless.cli.top_view import key_count, key_rows, rate
 from skewless.operations.live_page.cards import Card, CardTable, bars
 from skewless.operations.results.selection import ResultRecord
 from skewless.operations.status import PipelineStatus, lag_s, processes
@@ -43,7 +43,7 @@ def _figures(report: PipelineStatus) -> Iterator[tuple[str, str]]:
             yield "tuples/s", f"{rate(load):,.1f}"
         yield "most loaded worker / average", f"{load.max_over_avg:.2f}"
         yield "grouping", load.grouping
-        yield "keys in the tick", f"{load.keys:,}"
+        yield "keys in the tick", key_count(load)
         yield "tick", f"{iso(load.tick_start)}, {duration((load.tick_end - load.tick_start) / 1000)}"
     yield "lag", duration(max((lag_s(each, report.time_ms) for each in report.stages if each.lag_records), default=0.0))
     if report.open_windows is not None:

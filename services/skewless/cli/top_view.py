@@ -61,6 +61,11 @@ def worker_rows(load: TickDistribution, width: int, *, by_load: bool) -> Iterato
         yield *_right(str(worker), f"{rows[worker]:,}", share, f"{relative:.2f}"), bar
 
 
+def key_count(load: TickDistribution) -> str:
+    """Return the number of keys of a tick as text."""
+    return "many" if load.keys is None else f"{load.keys:,}"
+
+
 def key_rows(load: TickDistribution, *, by_load: bool) -> Iterator[Row]:
     """Yield the name, tuples, share and workers of each hot key, by tuples or by name."""
     keys = load.top_keys if by_load else sorted(load.top_keys, key=lambda key: key.key)
@@ -201,7 +206,7 @@ class TopApp(App[None]):
             return head.append("no tick was emitted yet")
         return head.append(
             f"{rate(load):,.1f} tuples/s, grouping {load.grouping}, {load.workers} workers, max/avg "
-            f"{load.max_over_avg:.2f}, {load.keys:,} keys"
+            f"{load.max_over_avg:.2f}, {key_count(load)} keys"
         )
 
     def _fill(self, view: str, rows: Sequence[Row] | Iterator[Row]) -> None:

@@ -14,7 +14,8 @@ from skewless.algorithms.hot_keys import KeyLoad, TickLoad, changes
 
 
 def tick(*pairs: tuple[str, int], workers: int = 4) -> TickLoad:
-    return TickLoad(pa.array([key for key, _ in pairs]), np.array([tuples for _, tuples in pairs]), workers)
+    total = sum(tuples for _, tuples in pairs)
+    return TickLoad(pa.array([key for key, _ in pairs]), np.array([tuples for _, tuples in pairs]), workers, total)
 
 
 @pytest.mark.parametrize(("tuples", "is_hot"), [(99, False), (100, False), (101, True)])

@@ -27,10 +27,7 @@ from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 
 MEGABYTE = 2**20
-LIMITS = {
-    "aggregator": "aggregator.max_state_bytes (1,048,576): start more aggregator processes",
-    "observer": "observer.max_state_bytes (1,048,576): raise the limit",
-}
+LIMIT = "aggregator.max_state_bytes (1,048,576): start more aggregator processes"
 
 
 def built(stage: str, **section: Any) -> WindowedStep:
@@ -68,9 +65,8 @@ def samples(step: WindowedStep) -> dict[str, float]:
     return {sample.name: sample.value for sample in step.collect_metrics() if isinstance(sample, Sample)}
 
 
-@pytest.mark.parametrize("stage", LIMITS)
-def test_state_limit_exceeded_at_a_commit_ends_the_stage_before_any_write(stage: str) -> None:
-    step = built(stage)
+def test_state_limit_exceeded_at_a_commit_ends_the_stage_before_any_write() -> None:
+    step = built("aggregator")
     for partition in range(2):
         merge(step, partition, deltas(0, 4_000))
     assert len(list(step.flush(0))) > 0
@@ -80,23 +76,22 @@ def test_state_limit_exceeded_at_a_commit_ends_the_stage_before_any_write(stage:
         merge(step, partition, deltas(4_000, 8_000))
     with pytest.raises(LimitError) as raised:
         next(iter(step.flush(0)))
-    assert LIMITS[stage] in str(raised.value)
+    assert LIMIT in str(raised.value)
     assert "(24,000 keys in 2 open windows)" in str(raised.value)
     assert raised.value.exit_code == 3
 
 
-@pytest.mark.parametrize("stage", LIMITS)
-def test_state_limit_exceeded_between_two_commits_ends_the_stage(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_limit_exceeded_between_two_commits_ends_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windowed_step, "CHECKED_ROWS", 4_000)
     monkeypatch.setattr(window_store, "PENDING_ROWS", 1_000)
-    step = built(stage)
+    step = built("aggregator")
     batch = InMemoryBatch(0, [deltas(first, 1_000) for first in range(0, 100_000, 1_000)])
     with pytest.raises(LimitError):
         list(step.process(batch, 0))
     assert samples(step)["skewless_state_bytes"] < 2 * MEGABYTE
 
 
-@pytest.mark.parametrize("stage", LIMITS)
+@pytest.mark.parametrize("stage", ["aggregator", "observer"])
 def test_state_limit_keys_of_closed_windows_are_released_for_others(stage: str) -> None:
     step = built(stage)
     for window in range(10):
@@ -155,3 +150,49 @@ def test_binary_partials_beyond_the_limit_between_two_commits_end_the_stage(monk
     with pytest.raises(LimitError):
         list(step.process(InMemoryBatch(0, [digit_sets(first) for first in range(0, 20_000, 100)]), 0))
     assert samples(step)["skewless_state_bytes"] < 2 * MEGABYTE
+
+
+def counts(outputs: Iterable[OutputRecord], changelog: dict[int, dict[bytes, bytes]]) -> list[dict[str, Any]]:
+    """Return the ticks, and keep the changelog up to date."""
+    ticks = []
+    for output in outputs:
+        if output.topic == "distribution":
+            ticks.append(json.loads(output.value or b""))
+        if output.topic == "observer-changelog" and output.key is not None and output.partition is not None:
+            records = changelog.setdefault(output.partition, {})
+            records.pop(output.key, None)
+            if output.value is not None:
+                records[output.key] = output.value
+    return ticks
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_state_limit_of_the_observer_drops_the_keys_with_few_tuples_and_keeps_the_loads(restarts: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    step, changelog, reduced = built("observer"), dict[int, dict[bytes, bytes]](), 0.0
+    for first in range(0, 40_000, 4_000):
+        for partition in range(2):
+            merge(step, partition, deltas(first, 4_000))
+        merge(step, 0, hot(3_000))
+        assert counts(step.flush(0), changelog) == []
+        assert samples(step)["skewless_state_bytes"] < MEGABYTE
+        reduced = max(reduced, samples(step)["skewless_observer_reduced_ticks_total"])
+        if restarts:
+            positions = [step.checkpoint(partition) for partition in range(2)]
+            step = built("observer")
+            for partition in range(2):
+                step.assign(partition, positions[partition], list(changelog[partition].items()))
+    assert reduced == 1
+    for partition in range(2):
+        merge(step, partition, deltas(0, 1, pane=60_000, watermark=60_000))
+    (tick,) = counts(step.flush(0), changelog)
+    assert (tick["tuples"], tick["tuples_by_worker"]) == (80_000 + 30_000, [80_000, 30_000])
+    assert (tick["keys"], tick["replication_factor"]) == (None, None)
+    assert tick["top_keys"][0] == {"key": "hot", "tuples": 30_000, "workers": 1}
+    assert "skewless_observer_tick_keys" not in samples(step)
+
+
+def hot(tuples: int) -> OutputRecord:
+    """Return the partials of one key with many tuples, of worker 1."""
+    one = np.ones(1, np.int64)
+    columns = {"pane": 0 * one, "key": ["hot"], "count": tuples * one, "worker": np.ones(1, np.int32)}
+    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: 0}))

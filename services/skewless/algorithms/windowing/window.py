@@ -195,6 +195,8 @@ class WindowRows(Rows):
         self._table = KeyedTable(columns)
         self._changes = Changes(columns)
         """Partials that were merged into the rows since the last flush: the next chunks."""
+        self._is_reduced = False
+        """Whether the next flush writes all rows, in place of all that was written before."""
         for chunk in sorted(chunks):
             self._load(chunks[chunk], deferred=chunk.deferred)
         self._flushed = len(self)
@@ -237,6 +239,14 @@ class WindowRows(Rows):
         self._table.merge(rows, data)
         self._changes.merge(rows, data, len(self))
 
+    def reduced(self, reduced: Callable[[pa.Table], pa.Table]) -> WindowRows:
+        """Return other rows in place of these."""
+        tables = [table.drop_columns(EMIT_COUNT.name) for table, _ in self._all_tables()]
+        rows = WindowRows(self._columns)
+        rows.merge(reduced(pa.concat_tables(tables)), updates=False, reopened=False)
+        rows._is_reduced = True
+        return rows
+
     def flush(
         self,
         window: Window,
@@ -248,7 +258,8 @@ class WindowRows(Rows):
         """Write the changes of the window of the rows, and emit what the event emits."""
         if self.has_changes or len(self.deferred):
             changed, data, emitted = self._take_changes(defer=event is WindowEvent.DEFER)
-            yield from window.write(self._tables(changed, data), self._all_tables)
+            yield from window.write(self._tables(changed, data), self._all_tables, compact=self._is_reduced)
+            self._is_reduced = False
             if updates or event is WindowEvent.CORRECT:
                 yield from self._emissions(window.start, emitted, updates=updates)
         if event is WindowEvent.CLOSE and not updates:
@@ -315,11 +326,11 @@ class Window:
         if following in (WindowState.CLOSED, WindowState.EXPIRED):
             self.rows = None
 
-    def write(self, changed: Tables, everything: Callable[[], Tables]) -> Iterator[Chunk]:
+    def write(self, changed: Tables, everything: Callable[[], Tables], *, compact: bool = False) -> Iterator[Chunk]:
         """Yield the changed rows as chunks, or all rows to compact, followed by tombstones of the previous chunks."""
         previous = self.chunks
         uncompacted = sum(not chunk.compacted for chunk in previous)
-        compact = uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
+        compact = compact or uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
         numbers = itertools.count(previous[-1].number + 1 if previous else 0)
         self.chunks = [] if compact else previous.copy()
         for table, deferred in everything() if compact else changed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -72,6 +72,10 @@ class WindowStore:
     def nbytes(self) -> int:
         """Bytes of all windows in memory, and of pending partials."""
         return sum(rows.nbytes for _, rows in self._in_memory()) + self._pending_bytes
+
+    def bytes_by_window(self) -> dict[int, int]:
+        """Return the bytes of each window in memory, by its start."""
+        return {window.start: rows.nbytes for window, rows in self._in_memory()}
 
     @property
     def open(self) -> int:
@@ -182,6 +186,15 @@ class WindowStore:
 
     def _update_newest(self, start: int) -> None:
         self._newest = start if self._newest is None else max(self._newest, start)
+
+    def reduce(self, start: int, reduced: Callable[[pa.Table], pa.Table]) -> None:
+        """Replace the rows of a window in memory: `reduced` takes and returns `key` and the columns. Not for `updates`.
+
+        The next flush writes all its rows, and deletes the previous ones.
+        """
+        rows = self._windows[start].rows
+        if isinstance(rows, WindowRows):
+            self._windows[start].rows = rows.reduced(reduced)
 
     # Flush
 

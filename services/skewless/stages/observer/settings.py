@@ -18,8 +18,9 @@ class ObserverSettings(SettingsModel):
         STATE_BYTES,
         ge=2**20,
         le=2**50,
-        description="Maximum bytes of keys and numbers in open ticks. With more, the process exits with code 3. Each "
-        "pair of key and worker takes about 95 bytes per tick.",
+        description="Maximum bytes of keys and numbers in open ticks. With more, the largest ticks lose the keys with "
+        "few tuples: their numbers of keys and of workers per key are null in `distribution`. Each pair of key and "
+        "worker takes about 95 bytes per tick.",
     )
     top_keys: int = Field(10, ge=0, le=1000, description="Number of keys with the most tuples that each tick lists.")
 

@@ -5,8 +5,11 @@ The load is that of rows: tuples, or rows in which the splitter has aggregated s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -41,11 +44,16 @@ from skewless.wire.hot_keys import HOT_KEY_HEADERS, HotKeyChange
 from skewless.wire.partials import PARTIALS, read_partials, with_rows
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
 
+log = logging.getLogger(__name__)
+
 RUN_KEY = b"run"
 HOT_KEYS_KEY = b"hot-keys"
 RUN_PARTITION = 0
 """Partition of the changelog with the state of the whole run and the hot keys."""
 COLUMNS = (LOAD_COLUMN, ROWS_COLUMN)
+KEPT_PAIRS = 1000
+"""Number of pairs of key and worker that a reduced tick keeps of each partition: those with most tuples. A hot key is
+among them."""
 TICKS_PER_COMMIT = 500
 """Maximum number of ticks that a commit emits. A year of one-minute ticks, which may end at the same time, takes longer
 than a transaction may. A tick takes about a millisecond, and many times as long on a machine with too much work."""
@@ -78,6 +86,10 @@ class ObserverStep(WindowedStep):
         self._hot_since: dict[str, int] = {}
         """Start of the tick in which each hot key became hot."""
         self._hot_changed = False
+        self._reduced: set[int] = set()
+        """Starts of the open ticks that this process has reduced."""
+        self._reduced_ticks = 0
+        """Number of ticks that were reduced since the process started, for the metrics."""
         self._emitted_ticks = 0
         """Number of ticks that were emitted since the process started, for the metrics."""
         self._last_tick: TickDistribution | None = None
@@ -117,6 +129,44 @@ class ObserverStep(WindowedStep):
             pairs = _with_pair_keys(partials)
             self._add_to_run(partials, pairs["key"], now)
             self._merge(input_, self._unreported(input_, pairs))
+
+    def _check_state(self) -> None:
+        """Reduce the largest ticks while the state is too large, because the pipeline must go on without the measures.
+
+        Raises LimitError if that is not enough.
+        """
+        for windows in self._window_stores():
+            windows.absorb()
+        if self._state_bytes() > self._limit.max_bytes:
+            for start, windows in self._largest_first():
+                if self._state_bytes() <= self._limit.max_bytes // 2:
+                    break
+                windows.reduce(start, _without_small_pairs)
+                self._note_reduced(start)
+        super()._check_state()
+
+    def _note_reduced(self, tick_start: int) -> None:
+        if tick_start in self._reduced:
+            return
+        self._reduced.add(tick_start)
+        self._reduced_ticks += 1
+        log.warning(
+            "tick %d: dropped the keys with few tuples, because the ticks had more bytes than %s (%s): its numbers of "
+            "keys and of workers per key are not measured; %s",
+            tick_start,
+            self._limit.setting,
+            f"{self._limit.max_bytes:,}",
+            self._limit.remedy,
+        )
+
+    def _largest_first(self) -> list[tuple[int, WindowStore]]:
+        """Return start and store of each tick in memory."""
+        sizes = [
+            (nbytes, start, windows)
+            for windows in self._window_stores()
+            for start, nbytes in windows.bytes_by_window().items()
+        ]
+        return [(start, windows) for _, start, windows in sorted(sizes, key=itemgetter(0), reverse=True)]
 
     def _unreported(self, input_: Input, partials: pa.Table) -> pa.Table:
         """Return the partials of ticks that were not emitted yet."""
@@ -182,11 +232,11 @@ class ObserverStep(WindowedStep):
     def _tick_records(self, tick_start: int, emissions: Sequence[Emission], now: int) -> Iterator[OutputRecord]:
         """Yield the measures of a tick and the changes of the hot keys."""
         rules = self._rules
-        keys, workers, data = _pairs(emissions)
+        workers, data, load, is_complete = _pairs(emissions)
         tuples, rows = (sums_by_worker(workers, data[column.name], rules.workers) for column in COLUMNS)
         self._run.add_tick(judged_max_over_avg(rows))
         self._run_changed = True
-        distinct_keys = pc.count_distinct(keys).as_py()
+        distinct_keys = pc.count_distinct(load.keys).as_py() if is_complete else None
         run_workers = np.arange(len(self._run.tuples))
         run_tuples, run_rows = (
             sums_by_worker(run_workers, sums, rules.workers) for sums in (self._run.tuples, self._run.rows)
@@ -206,8 +256,8 @@ class ObserverStep(WindowedStep):
             load_stddev_percent=load_stddev_percent(rows),
             imbalance=imbalance(rows),
             max_over_avg=max_over_avg(rows),
-            replication_factor=len(keys) / distinct_keys if distinct_keys else 0.0,
-            top_keys=[TopKey(*row) for row in top_keys(keys, data[LOAD_COLUMN.name], rules.top_keys)],
+            replication_factor=len(load.keys) / (distinct_keys or 1) if is_complete else None,
+            top_keys=[TopKey(*row) for row in top_keys(load.keys, load.tuples, rules.top_keys)],
             run=RunDistribution(
                 tuples=total_tuples,
                 duration_ms=duration_ms,
@@ -223,10 +273,11 @@ class ObserverStep(WindowedStep):
             ),
         )
         self._emitted_ticks += 1
+        self._reduced.discard(tick_start)
         self._last_tick = record
         key, timestamp = str(tick_start).encode(), public_timestamp(tick_start)
         yield OutputRecord("distribution", msgspec.json.encode(record), key, 0, timestamp, DISTRIBUTION_HEADERS)
-        yield from self._hot_key_records(record, TickLoad(keys, data[LOAD_COLUMN.name], record.workers))
+        yield from self._hot_key_records(record, TickLoad(load.keys, load.tuples, record.workers, record.tuples))
 
     def _hot_key_records(self, tick: TickDistribution, load: TickLoad) -> Iterator[OutputRecord]:
         changed = changes(self._hot_since, load)
@@ -241,6 +292,7 @@ class ObserverStep(WindowedStep):
         """Yield the measures of the last tick."""
         yield from super().collect_metrics()
         yield Sample("skewless_observer_ticks_total", (), self._emitted_ticks)
+        yield Sample("skewless_observer_reduced_ticks_total", (), self._reduced_ticks)
         yield Sample("skewless_observer_hot_keys", (), len(self._hot_since))
         if self._last_tick is not None:
             yield from samples(self._last_tick)
@@ -269,10 +321,35 @@ def _with_pair_keys(partials: pa.Table) -> pa.Table:
     return pa.table({"pane": partials["pane"], "key": pairs, **columns})
 
 
-def _pairs(emissions: Sequence[Emission]) -> tuple[pa.Array, NDArray[np.int64], dict[str, NDArray[np.int64]]]:
-    """Return the key, the worker and the columns of each pair, from keys of the form `<worker>/<key>`."""
+class _Load(NamedTuple):
+    """Pairs of key and worker of a tick, or those with most tuples."""
+
+    keys: pa.Array
+    tuples: NDArray[np.int64]
+
+
+def _pairs(emissions: Sequence[Emission]) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]], _Load, bool]:
+    """Return the worker and the columns of each row, the rows that have a key, and whether these are all rows.
+
+    The keys of the rows have the form `<worker>/<key>`, or `<worker>` for the sum of several keys.
+    """
     pairs = pa.concat_arrays([emission.keys for emission in emissions])
-    parts = pc.list_flatten(pc.split_pattern(pairs, "/", max_splits=1))
-    workers = parts.take(pa.array(np.arange(0, len(parts), 2))).cast(pa.int64()).to_numpy()
+    parts = pc.split_pattern(pairs, "/", max_splits=1)
+    workers = pc.list_element(parts, 0).cast(pa.int64()).to_numpy()
     data = {column.name: np.concatenate([emission.data[column.name] for emission in emissions]) for column in COLUMNS}
-    return parts.take(pa.array(np.arange(1, len(parts), 2))), workers, data
+    with_key = np.flatnonzero(pc.list_value_length(parts).to_numpy() == 2)
+    load = _Load(pc.list_element(parts.take(pa.array(with_key)), 1), data[LOAD_COLUMN.name][with_key])
+    return workers, data, load, len(with_key) == len(workers)
+
+
+def _without_small_pairs(rows: pa.Table) -> pa.Table:
+    """Return the pairs with most tuples, and a row for each worker with the sums of its other pairs."""
+    with_key = pc.greater_equal(pc.find_substring(rows["key"], "/"), 0)
+    order = pc.sort_indices(rows.filter(with_key)[LOAD_COLUMN.name], sort_keys=[("", "descending")])
+    pairs = rows.filter(with_key).take(order)
+    others = pa.concat_tables([rows.filter(pc.invert(with_key)), pairs.slice(KEPT_PAIRS)])
+    workers = pc.list_element(pc.split_pattern(others["key"], "/", max_splits=1), 0)
+    columns = [column.name for column in COLUMNS]
+    sums = others.set_column(others.schema.get_field_index("key"), "key", workers).group_by("key")
+    summed = sums.aggregate([(column, "sum") for column in columns]).rename_columns(["key", *columns])
+    return pa.concat_tables([pairs.slice(0, KEPT_PAIRS), summed.select(rows.column_names)])
