@@ -17,6 +17,7 @@ STATE_METRICS = (
         "gauge",
         (),
         "bytes",
-        "Limit of skewless_state_bytes: max_state_bytes of the stage. An aggregator exits if its state exceeds it, an observer drops keys.",
+        "Limit of skewless_state_bytes: max_state_bytes of the stage. An aggregator exits if its state exceeds it, an "
+        "observer drops keys.",
     ),
 )
