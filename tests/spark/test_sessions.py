@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from helpers.kafka import STAGES, Feed, Pipeline, Sent, Source, read
 from skewless.cli.main import main
+from skewless.lab.datasets.data_files import blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,13 +72,11 @@ def sessions_of(results: Iterable[Mapping[str, Any]]) -> Sessions:
     return {(row["window_start"], row["window_end"], row["key"]): (row["count"], row["sum"]) for row in results}
 
 
-def sections(folder: Path) -> dict[str, Any]:
-    return {
-        "event_time": {"allowed_lateness_s": LATENESS_MS / 1000, "idle_timeout_s": None},
-        "transport": {"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 10},
-        "observer": {"tick_s": 60},
-        "sink": {"url": f"sqlite://{folder}/results.db", "table": "results"},
-    }
+SECTIONS: dict[str, Any] = {
+    "event_time": {"allowed_lateness_s": LATENESS_MS / 1000, "idle_timeout_s": None},
+    "transport": {"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 10},
+    "observer": {"tick_s": 60},
+}
 
 
 def output_of(*arguments: str) -> str:
@@ -95,7 +95,9 @@ def test_sessions_with_every_stage_killed_equal_a_plain_loop_the_table_and_the_a
     emit: str, broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     source = Source(broker, PARTITIONS)
-    pipeline = Pipeline(broker, tmp_path, source, aggregator={"window": SESSION, "emit": emit}, **sections(tmp_path))
+    sink = {"url": f"sqlite://{tmp_path}/results.db", "table": "results"}
+    aggregator = {"window": SESSION, "emit": emit}
+    pipeline = Pipeline(broker, tmp_path, source, aggregator=aggregator, sink=sink, **SECTIONS)
     with Feed(source, made_up(MOST), 1_500) as feed, pipeline.running(armed=True) as supervisor:
         for stage in STAGES:
             pipeline.kill_in_transaction(supervisor, f"{stage}-0")
@@ -115,3 +117,78 @@ def test_sessions_with_every_stage_killed_equal_a_plain_loop_the_table_and_the_a
     assert (report["compared"], report["differences"], report["left_out"]) == (len(expected), 0, {})
     assert report["late"] == late > 0
     assert report["table"]["differences"] == 0
+
+
+@pytest.mark.parametrize("emit", ["updates", "final"])
+def test_sessions_of_stream_equal_a_plain_loop_and_the_audit(
+    emit: str, broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    source = Source(broker, PARTITIONS)
+    pipeline = Pipeline(broker, tmp_path, source, aggregator={"window": SESSION, "emit": emit}, **SECTIONS)
+    records = list(made_up(6_000))
+    end_ms = START_MS + 3_600_000
+    closing = [
+        (partition, b'{"key":"last","value":0,"time":%d}' % (end_ms + LATENESS_MS)) for partition in range(PARTITIONS)
+    ]
+    for portion in (records[:3_000], records[3_000:], closing):
+        source.send(portion)
+        output_of("stream", "-f", str(pipeline.file), "--available-now", "--checkpoint", str(tmp_path / "checkpoint"))
+    expected, _ = plain_sessions((record.partition, record.value) for record in read(broker, source.topic))
+    last, wrong = pipeline.results()
+    assert wrong == []
+    closed = {at: result for at, result in expected.items() if at[1] <= end_ms}
+    assert len(closed) == len(expected) - 1
+    assert sessions_of(last.values()) == (expected if emit == "updates" else closed)
+    report = audited(pipeline)
+    assert (report["compared"], report["differences"]) == (len(closed), 0)
+
+
+FOLDER = os.environ.get("SKEWLESS_DATA")
+REAL = "http_nasa_by_page_19950701.tsv.zst"
+
+
+@pytest.mark.skipif(FOLDER is None, reason="SKEWLESS_DATA names no folder with real files")
+def test_sessions_of_a_web_log_equal_a_plain_loop_in_the_stages_and_in_batch(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    lines = [line for block in blocks(Path(FOLDER or "") / REAL) for line in block]
+    source = Source(broker, PARTITIONS)
+    pipeline = Pipeline(
+        broker,
+        tmp_path,
+        source,
+        splitter={
+            "format": {"name": "tsv", "columns": ["at", "page"]},
+            "key": {"field": "page"},
+            "value": {},
+            "time": {"field": "at"},
+        },
+        event_time={"allowed_lateness_s": 3_600, "idle_timeout_s": None},
+        aggregator={"window": {"session": {"gap_s": 60, "max_s": 3_600}}, "aggregates": ["count"], "emit": "final"},
+    )
+    source.send([(number // 100 % PARTITIONS, line) for number, line in enumerate(lines)])
+    pipeline.drain(limit_s=300)
+    times: defaultdict[str, list[int]] = defaultdict(list)
+    for line in lines:
+        time, page = line.decode().split("\t")
+        times[page].append(int(time))
+    expected: dict[tuple[str, int, int], int] = {}
+    for page, ordered in times.items():
+        start, last, count = 0, -(10**6), 0
+        for time in [*sorted(ordered), 2**60]:
+            if time - last >= 60_000 or time // 3_600_000 != last // 3_600_000:
+                if count:
+                    expected[page, start, min(last + 60_000, (start // 3_600_000 + 1) * 3_600_000)] = count
+                start, count = time, 0
+            last, count = time, count + 1
+    last_results, wrong = pipeline.results()
+    assert wrong == []
+    assert {
+        (row["key"], row["window_start"], row["window_end"]): row["count"] for row in last_results.values()
+    } == expected
+    assert len(expected) > 4_000
+    assert audited(pipeline)["compared"] == len(expected)
+    output_of("batch", "-f", str(pipeline.file), "--out", str(tmp_path / "batch"), "--format", "json")
+    rows = [json.loads(line) for file in (tmp_path / "batch").rglob("*.json") for line in file.read_text().splitlines()]
+    found = {(row["key"], row["window_start"], row["window_end"]): row["count"] for row in rows if "window_end" in row}
+    assert found == expected

@@ -19,7 +19,11 @@ AGGREGATE_HEADERS = public_headers(AGGREGATE)
 
 
 class AggregateRecord(msgspec.Struct):
-    """Results of one key in one window, with one field for each result of `aggregator.aggregates`."""
+    """Results of one key in one window, with one field for each result of `aggregator.aggregates`.
+
+    A record without a value deletes the results of its key: of a session whose start has changed, or of a corrected
+    window that does not match `aggregator.having` any more.
+    """
 
     key: Annotated[str, Meta(description=KEY_DESCRIPTION)]
     window_start: Annotated[Int64, Meta(description="Start of the window (inclusive), ms since the epoch (UTC).")]
