@@ -170,8 +170,8 @@ def test_sessions_of_a_web_log_equal_a_plain_loop_in_the_stages_and_in_batch(
     pipeline.drain(limit_s=300)
     times: defaultdict[str, list[int]] = defaultdict(list)
     for line in lines:
-        time, page = line.decode().split("\t")
-        times[page].append(int(time))
+        at, page = line.decode().split("\t")
+        times[page].append(int(at))
     expected: dict[tuple[str, int, int], int] = {}
     for page, ordered in times.items():
         start, last, count = 0, -(10**6), 0
