@@ -12,7 +12,7 @@ from dashboards.generate.units import TIMESTAMPS, unit
 from skewless.monitoring.metrics import METRICS, Metric
 from skewless.topology import STAGES, Stage
 
-NAMES = {"source": "aggregation"}
+NAMES = {"source": "aggregation", "aggregator": "ranks"}
 """Section of the settings that stages need -> name of their dashboard, if it is not the section's."""
 
 

@@ -46,6 +46,8 @@ REPARTITIONED = Condition("join.repartition", ("always",))
 """Condition of the stages that write the records of the joined topics again."""
 AGGREGATION = Condition("source")
 """Condition of the stages that compute results. Without them, a pipeline only joins."""
+RANKED = Condition("aggregator.top")
+"""Condition of the stage that ranks the keys of each window."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,8 @@ class Topic:
     cleanup: Literal["delete", "compact"] = "delete"
     command: str | None = None
     """Command that writes it, if no stage does."""
+    needs: Condition | None = None
+    """Condition without which its stage does not write it. None: its stage always does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +122,11 @@ class Stage:
         if self.alternative_inputs is not None and self.alternative_inputs[0].holds(settings):
             return self.alternative_inputs[1]
         return self.inputs
+
+    def outputs_of(self, settings: object) -> tuple[str, ...]:
+        """Return the topics that it writes in a pipeline with these settings."""
+        needs = {name: topic(name).needs for name in self.outputs}
+        return tuple(name for name, needed in needs.items() if needed is None or needed.holds(settings))
 
     @property
     def all_inputs(self) -> tuple[str, ...]:
@@ -167,6 +176,11 @@ TOPICS = (
     Topic(
         "aggregates", public=True, partitions="aggregator", key="window and key", record="aggregate", cleanup="compact"
     ),
+    Topic("top-candidates", public=False, partitions="one", key="none", record="partials", needs=RANKED),
+    Topic(
+        "ranker-changelog", public=False, partitions="one", key="window and chunk", record="chunk", cleanup="compact"
+    ),
+    Topic("top", public=True, partitions="one", key="window and rank", record="top", cleanup="compact"),
     Topic(
         "observer-changelog",
         public=False,
@@ -267,13 +281,26 @@ STAGES = (
         name="aggregator",
         description="merges partials into windows",
         inputs=("partials",),
-        outputs=("aggregates", "aggregator-changelog", "dead-letters"),
+        outputs=("aggregates", "aggregator-changelog", "top-candidates", "dead-letters"),
         builder="skewless.stages.aggregator.builder:build",
         metrics="skewless.stages.aggregator.metrics",
         event_time="skewless.stages.window_event_time:states",
         section="aggregator",
         changelog="aggregator-changelog",
         needs=AGGREGATION,
+    ),
+    Stage(
+        name="ranker",
+        description="ranks the keys of each window",
+        inputs=("top-candidates",),
+        outputs=("top", "ranker-changelog", "dead-letters"),
+        builder="skewless.stages.aggregator.builder:build_ranker",
+        metrics="skewless.stages.aggregator.ranker_metrics",
+        event_time="skewless.stages.window_event_time:states",
+        section="aggregator",
+        changelog="ranker-changelog",
+        singleton=True,
+        needs=RANKED,
     ),
     Stage(
         name="observer",
@@ -371,13 +398,13 @@ def needed_stages(settings: object) -> tuple[Stage, ...]:
 
 def needed_topics(settings: object) -> tuple[Topic, ...]:
     """Return the topics that the stages of a pipeline with these settings and the commands write, in data order."""
-    written = {name for row in needed_stages(settings) for name in row.outputs}
+    written = {name for row in needed_stages(settings) for name in row.outputs_of(settings)}
     return tuple(row for row in TOPICS if row.name in written or row.command is not None)
 
 
 def topic_needs(name: str) -> tuple[Condition, ...]:
     """Return the conditions of which one must hold for a pipeline to have this topic; none if every pipeline has it."""
-    needs = [row.needs for row in STAGES if name in row.outputs]
+    needs = [topic(name).needs or row.needs for row in STAGES if name in row.outputs]
     return () if None in needs else tuple(dict.fromkeys(filter(None, needs)))
 
 

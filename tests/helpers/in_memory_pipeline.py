@@ -14,7 +14,6 @@ import mmh3
 
 from helpers.batches import source as source_partition
 from helpers.in_memory_batch import InMemoryBatch
-from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import State
 from skewless.engine.step import InputStep
 from skewless.stages.aggregator.step import AggregatorStep
@@ -143,12 +142,12 @@ class Stage:
         if self.name in {"router", "observer"}:
             changelog = "router-state" if self.name == "router" else "observer-changelog"
             return list(self.topics[changelog].latest(partition).items())
-        if self.name != "aggregator":
+        if not isinstance(step, AggregatorStep):
             return self.restore(step, partition, checkpoint)
-        closed_until, windows = decode_checkpoint(checkpoint).closed_until, _windows(self.build())
+        closed_until, windows = decode_checkpoint(checkpoint).closed_until, step._rules.windows
         return [
             (key, value if closed_until is None or windows.end(window_of(key)) > closed_until else b"")
-            for key, value in self.topics["aggregator-changelog"].latest(partition).items()
+            for key, value in self.topics[step.changelog].latest(partition).items()
         ]
 
     def read(self, process: Process, partition: int, most: int, now: int) -> bool:
@@ -165,7 +164,7 @@ class Stage:
 
     def _reopen(self, step: AggregatorStep, batch: Batch) -> None:
         missing = step.windows_to_reopen(batch)
-        latest = self.topics["aggregator-changelog"].latest(batch.partition)
+        latest = self.topics[step.changelog].latest(batch.partition)
         step.reopen(batch.partition, [(key, value) for key, value in latest.items() if window_of(key) in missing])
         assert not step.windows_to_reopen(batch)
 
@@ -204,8 +203,3 @@ class Stage:
                     moved = True
             moved = self.commit(process, now) or moved
         return moved
-
-
-def _windows(step: InputStep[Any]) -> WindowAssigner:
-    assert isinstance(step, AggregatorStep)
-    return step._rules.windows

@@ -15,6 +15,8 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "mirror": {"kafka": {"bootstrap_servers": "other:9092"}},
 }
 """Settings without a default, by section."""
+SET: dict[str, Any] = {"aggregator.top": {"n": 3, "by": "count"}}
+"""Values of settings that a condition needs to be set, by path."""
 
 
 def sections_for(stage: topology.Stage) -> dict[str, dict[str, Any]]:
@@ -22,7 +24,8 @@ def sections_for(stage: topology.Stage) -> dict[str, dict[str, Any]]:
     if stage.option is None:
         return {}
     section, _, setting = stage.option.path.partition(".")
-    return {section: REQUIRED.get(section, {}) | ({setting: stage.option.values[0]} if setting else {})}
+    value = stage.option.values[0] if stage.option.values else SET.get(stage.option.path)
+    return {section: REQUIRED.get(section, {}) | ({setting: value} if setting else {})}
 
 
 def in_memory(stage: str, settings: PipelineSettings, partitions: int, *, drain: bool = False) -> StageStart:

@@ -34,7 +34,7 @@ from skewless.parsing.source_records import RecordColumns
 from skewless.sql.dialects import DATABASES
 from skewless.testing import cases
 from skewless.version import VERSION
-from skewless.wire.aggregates import aggregate_type
+from skewless.wire.aggregates import aggregate_type, top_type
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
@@ -171,10 +171,11 @@ def test_docs_pipeline_with_the_name_of_an_example_equals_it(tmp_path: Path) -> 
 
 
 def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
-    if name == "aggregates":
+    if name in {"aggregates", "top"}:
         value = ValueType(decimals=2)
         results = (ResultField(kind.result_name(value.name), kind, value) for kind in AGGREGATES.values())
-        return aggregate_type(result for result in results if result.name in entry)
+        shown = [result for result in results if result.name in entry]
+        return top_type(shown) if name == "top" else aggregate_type(shown)
     types: dict[str, type[msgspec.Struct]] = {
         "late": LateTuple,
         "distribution": TickDistribution,

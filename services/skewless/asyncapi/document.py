@@ -23,7 +23,7 @@ from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.schema_registry.result_schemas import SchemaFormat
 from skewless.version import VERSION
-from skewless.wire.aggregates import aggregate_type
+from skewless.wire.aggregates import aggregate_type, top_type
 from skewless.wire.headers import JSON
 from skewless.wire.tuples import TUPLE, TUPLE_V2, TupleFormat
 
@@ -46,7 +46,7 @@ ANY = PipelineSettings.model_validate(
         },
         "router": {"workers": 2},
         "worker_input": {"encoding": "record"},
-        "aggregator": {"aggregates": list(AGGREGATES)},
+        "aggregator": {"aggregates": list(AGGREGATES), "top": {"n": 10, "by": next(iter(AGGREGATES))}},
     }
 )
 """Settings with all public topics, which stand for any pipeline."""
@@ -227,11 +227,13 @@ def _schemas(messages: Iterable[Message], settings: PipelineSettings) -> dict[st
     """Return the schemas of all values, by name. Those of results and tuples depend on the settings."""
     key_parts = settings.splitter.key.parts
     aggregate = aggregate_type(settings.results, settings.aggregator.numbers, key_parts)
+    top = top_type(settings.results, settings.aggregator.numbers, key_parts)
     tuples = TupleFormat(settings.values, key_parts)
     types = [message.payload for message in messages if isinstance(message.payload, type)]
-    schema_by_name = schemas(types) | schemas([aggregate, tuples.record_type, tuples.late_type])
+    schema_by_name = schemas(types) | schemas([aggregate, top, tuples.record_type, tuples.late_type])
     if settings is ANY:
-        schema_by_name["Aggregate"]["required"] = ["key", "window_start", "window_end", "revision"]
+        of_any = ["key", "window_start", "window_end", "revision"]
+        schema_by_name["Aggregate"]["required"], schema_by_name["Top"]["required"] = of_any, [*of_any, "rank"]
     return schema_by_name
 
 

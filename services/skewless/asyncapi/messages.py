@@ -10,7 +10,7 @@ import msgspec
 from skewless import topology
 from skewless.algorithms.aggregates import AGGREGATES, default_fields
 from skewless.asyncapi.schemas import Schema, schemas
-from skewless.wire.aggregates import AGGREGATE, aggregate_type
+from skewless.wire.aggregates import AGGREGATE, TOP, aggregate_type, top_type
 from skewless.wire.dead_letters import DEAD_LETTER, DeadLetterHeaders
 from skewless.wire.distribution import DISTRIBUTION, TickDistribution
 from skewless.wire.headers import (
@@ -194,6 +194,16 @@ RESULT = Message(
 )
 
 
+TOP_RESULT = Message(
+    "top",
+    _text_key("`<window_start>/<rank>`.", "^-?[0-9]+/[0-9]+$"),
+    _event_time("`window_start`"),
+    "Each change of a rank {once}. The record with the highest `revision` is valid; it is the last of its rank.",
+    top_type(default_fields(AGGREGATES.values())),
+    _public_headers(TOP),
+)
+
+
 def with_schema(result: Message, schema: Schema) -> Message:
     """Return the message of results in a format of a registry: a prefix with the schema's id, and the content."""
     return replace(
@@ -240,6 +250,7 @@ MESSAGES: dict[str, tuple[Message, ...]] = {
     "late": (LATE_TUPLE,),
     "tuples": (SINGLE_TUPLE, SINGLE_TUPLE_V2, WATERMARKS),
     "aggregate": (RESULT,),
+    "top": (TOP_RESULT,),
     "distribution": (TICK,),
     "hot-key": (HOT_KEY_CHANGE,),
     "dead-letter": (INVALID_RECORD,),

@@ -85,7 +85,7 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
         else:
             yield _topic(settings.topic(source), ("Read",), "its input")
     exactly_once = settings.transport.guarantee == "exactly_once"
-    for output in stage.outputs:
+    for output in stage.outputs_of(settings):
         if output == stage.outputs[0] and exactly_once:
             yield _topic(settings.topic(output), ("Read", "Write"), *CHECKED)
         elif output != stage.changelog:

@@ -30,6 +30,7 @@ from skewless.algorithms.aggregates import (
 )
 from skewless.algorithms.aggregates.having import is_comparable
 from skewless.algorithms.grouping.key import KeyGrouping
+from skewless.algorithms.ranking import Ranking
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
 from skewless.errors import ConfigurationError, unknown
@@ -444,6 +445,7 @@ class PipelineSettings(SettingsModel):
         else:
             problems += [
                 *self._having_problems(results),
+                *self._top_problems(results),
                 *self._key_part_problems(results),
                 *self._table_problems(results),
             ]
@@ -472,6 +474,23 @@ class PipelineSettings(SettingsModel):
                 yield f"aggregator.having.{name}: {unknown('result', name, by_name)}"
             elif not is_comparable(by_name[name]):
                 yield f"aggregator.having.{name}: is not a number"
+
+    def _top_problems(self, results: Sequence[ResultField]) -> Iterator[str]:
+        """Yield a line for each reason why the keys cannot be ranked."""
+        top, by_name = self.aggregator.top, {result.name: result for result in results}
+        if top is None:
+            return
+        if self.source is None:
+            yield "aggregator.top: ranks keys of an aggregation, and without source there is none; remove it"
+        if top.by not in by_name:
+            yield f"aggregator.top.by: {unknown('result', top.by, by_name)}"
+        elif not is_comparable(by_name[top.by]):
+            yield f"aggregator.top.by: {top.by} is not a number"
+        if self.aggregator.format != "json":
+            yield f"aggregator.top: is possible with aggregator.format: json only, not with {self.aggregator.format}"
+        for path, names in (("aggregator.aggregates", by_name), ("splitter.key.fields", self.splitter.key.parts)):
+            if "rank" in names:
+                yield f"{path}: rank is a field of topic top; choose another name, or remove aggregator.top"
 
     def _key_part_problems(self, results: Sequence[ResultField]) -> Iterator[str]:
         """Yield a line for each part of a composite key that has the name of a result, ignoring case as SQL does."""
@@ -502,6 +521,13 @@ class PipelineSettings(SettingsModel):
             for name, settings in self.aggregator.having.items()
             for operator, bound in settings.bounds().items()
         )
+
+    @property
+    def ranking(self) -> Ranking:
+        """Order of the keys of a window. Raises ConfigurationError if the pipeline does not rank them."""
+        if (top := self.aggregator.top) is None:
+            raise ConfigurationError(f"aggregator.top: missing; pipeline {self.name} ranks no keys")
+        return Ranking(top.n, {result.name: result for result in self.results}[top.by], self.conditions)
 
     @property
     def values(self) -> tuple[ValueType, ...]:

@@ -38,6 +38,7 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         key_parts=len(settings.splitter.key.fields),
         late_rule=settings.event_time.late_rule,
         parsing=_parsing_digests(settings.splitter) if _needs_0_3(settings) else "",
+        top="" if settings.aggregator.top is None else _short_digest(settings.aggregator.top.model_dump()),
     )
 
 

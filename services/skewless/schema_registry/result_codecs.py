@@ -68,7 +68,7 @@ def _json_of(fields: dict[str, Any], documents: Iterable[str]) -> bytes:
     """Return the JSON of the record that has these fields. Texts of documents become documents."""
     for name in documents:
         fields[name] = msgspec.Raw(fields[name].encode())
-    return encode_json(fields)  # type: ignore[arg-type]  # a mapping is encoded as a record is
+    return encode_json(fields)
 
 
 # JSON Schema
@@ -78,7 +78,7 @@ def _json_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
     documents = schema.documents
     if not documents:
         return lambda record: prefix + encode_json(record)
-    return lambda record: prefix + encode_json(_fields_of(record, documents))  # type: ignore[arg-type]  # as above
+    return lambda record: prefix + encode_json(_fields_of(record, documents))
 
 
 def _json_decoder(schema: ResultSchema) -> ToJson:

@@ -16,6 +16,8 @@ from skewless.wire.tuples import KEY_DESCRIPTION, Int64
 
 AGGREGATE = "skewless.aggregate.v1"
 AGGREGATE_HEADERS = public_headers(AGGREGATE)
+TOP = "skewless.top.v1"
+TOP_HEADERS = public_headers(TOP)
 
 
 class AggregateRecord(msgspec.Struct):
@@ -30,6 +32,12 @@ class AggregateRecord(msgspec.Struct):
     window_end: Annotated[Int64, Meta(description="End of the window (exclusive), ms since the epoch (UTC).")]
 
 
+class TopRecord(AggregateRecord):
+    """Results of the key with one rank in one window, with one field for each result of `aggregator.aggregates`."""
+
+    rank: Annotated[int, Meta(description="1 for the key with the largest result `aggregator.top.by`.", ge=1)]
+
+
 Revision = Annotated[
     int,
     Meta(
@@ -37,10 +45,18 @@ Revision = Annotated[
         ge=0,
     ),
 ]
+TopRevision = Annotated[
+    int,
+    Meta(
+        description="Number of previous changes of the ranks of this window. The record of a rank with the highest "
+        "revision is valid. A rank that no key has any more is deleted by a record without a value.",
+        ge=0,
+    ),
+]
 
 Numbers = Literal["number", "text"]
 """How sums and numbers with decimals are written: as JSON numbers or as text."""
-Encode = Callable[[msgspec.Struct], bytes]
+Encode = Callable[[Any], bytes]
 """Returns the value of a record."""
 ToJson = Callable[[bytes], bytes]
 """Returns the JSON of a value. Raises BadRecordError if it is not a result."""
@@ -61,10 +77,26 @@ def aggregate_type(
 
     The parts of a composite key are before them.
     """
-    fields: list[tuple[str, Any]] = [(part, str) for part in key_parts]
-    fields += [(result.name, _field_type(result, numbers)) for result in results]
-    record_type = msgspec.defstruct("Aggregate", [*fields, ("revision", Revision)], bases=(AggregateRecord,), gc=False)
-    record_type.__doc__ = AggregateRecord.__doc__
+    fields = [*_fields(results, numbers, key_parts), ("revision", Revision)]
+    return _record_type("Aggregate", fields, AggregateRecord)
+
+
+def top_type(
+    results: Iterable[ResultField], numbers: Numbers = "number", key_parts: Iterable[str] = ()
+) -> type[msgspec.Struct]:
+    """Return the type of records in topic `top`, with the rank and otherwise the fields of `aggregate_type`."""
+    fields = [*_fields(results, numbers, key_parts), ("revision", TopRevision)]
+    return _record_type("Top", fields, TopRecord)
+
+
+def _fields(results: Iterable[ResultField], numbers: Numbers, key_parts: Iterable[str]) -> list[tuple[str, Any]]:
+    parts: list[tuple[str, Any]] = [(part, str) for part in key_parts]
+    return parts + [(result.name, _field_type(result, numbers)) for result in results]
+
+
+def _record_type(name: str, fields: list[tuple[str, Any]], base: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    record_type = msgspec.defstruct(name, fields, bases=(base,), gc=False)
+    record_type.__doc__ = base.__doc__
     return record_type
 
 

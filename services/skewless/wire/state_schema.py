@@ -63,6 +63,8 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     engine: Engine = "services"
     """What runs the pipeline. Checkpoints of one must not be continued by the other while a micro-batch of Spark may be
     incomplete."""
+    top: str = ""
+    """Digest of `aggregator.top`. Empty: not set, so that it may be set later."""
 
     def __post_init__(self) -> None:
         """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
@@ -159,6 +161,8 @@ def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Ite
     if previous.columns != current.columns:
         needed = _columns_text(previous).removeprefix("the columns ")
         yield f"aggregator.aggregates: needs {_columns_text(current)}, needed {needed}"
+    if previous.top and current.top and previous.top != current.top:
+        yield "aggregator.top: is not what it was"
     if previous.parsing and current.parsing:
         for i, path in enumerate(PARSING):
             part = slice(i * PARSING_CHARACTERS, (i + 1) * PARSING_CHARACTERS)

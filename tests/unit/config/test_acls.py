@@ -75,10 +75,17 @@ def allowed(role: str, operation: str) -> set[str]:
 
 @pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
 def test_acls_of_a_stage_allow_reading_inputs_and_state_and_writing_outputs(stage: topology.Stage) -> None:
-    of = settings_with(stage.name).topic
+    found = settings_with(stage.name)
+    of = found.topic
     state = {of(stage.changelog)} if stage.changelog else set()
     assert allowed(stage.name, "Read") == {*map(of, stage.inputs), *map(of, stage.outputs[:1])} | state
-    assert allowed(stage.name, "Write") == set(map(of, stage.outputs))
+    assert allowed(stage.name, "Write") == set(map(of, stage.outputs_of(found)))
+
+
+def test_acls_of_an_aggregator_allow_writing_candidates_only_where_keys_are_ranked() -> None:
+    ranked = acls.acls_for(settings_with("ranker"))["aggregator"]
+    plain = {right.name for right in rights_of("aggregator")}
+    assert {right.name for right in ranked} - plain == {"p.top-candidates"}
 
 
 @pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)

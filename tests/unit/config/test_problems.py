@@ -281,6 +281,39 @@ FILES: dict[str, tuple[str, Checks]] = {
             ),
         ],
     ),
+    "top": (
+        """
+        name: p
+        source: {topic: t}
+        splitter: {key: {fields: [{field: rank}, {field: k}]}}
+        aggregator:
+          aggregates: [count, {largest: value, n: 3}]
+          format: avro
+          top: {n: 0, by: cuont}
+        registry: {url: 'http://localhost:8081'}
+        """,
+        [
+            ({}, {"aggregator.top.n": "should be greater than or equal to 1"}),
+            ({"n: 0": "n: 1001"}, {"aggregator.top.n": "should be less than or equal to 1000"}),
+            ({"n: 1001, by": "by"}, {"aggregator.top.n": "is required"}),
+            (
+                {"{by": "{n: 1000, by"},
+                {
+                    "aggregator.top.by": "unknown result cuont, did you mean count?",
+                    "aggregator.top": "is possible with aggregator.format: json only, not with avro",
+                    "splitter.key.fields": "rank is a field of topic top",
+                },
+            ),
+            (
+                {"cuont": "largest", "avro": "json", "source: {topic: t}": "", "{field: rank}": "{field: j}"},
+                {
+                    "source": "missing",
+                    "aggregator.top": "without source there is none",
+                    "aggregator.top.by": "largest is not a number",
+                },
+            ),
+        ],
+    ),
     "own topic": (
         """
         name: p

@@ -87,6 +87,7 @@ def test_dashboards_of_own_metrics_have_a_row_per_stage_with_its_metrics_alone()
     assert {uid: list(each.stages) for uid, each in made.items()} == {
         "skewless-aggregation": [stage.name for stage in EVERYWHERE],
         "skewless-join": ["left", "right", "join"],
+        "skewless-ranks": ["ranker"],
         "skewless-sink": ["sink", "flusher"],
     }
     for each in made.values():

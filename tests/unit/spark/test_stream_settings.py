@@ -24,6 +24,7 @@ def pipeline(**sections: Any) -> PipelineSettings:
         ({"sink": {"url": "sqlite:///x.db", "mode": "merge"}}, "sink.mode"),
         ({"worker_input": {"encoding": "record"}}, "worker_input.encoding"),
         ({"aggregator": {"emit_interval_s": 5}}, "aggregator.emit_interval_s"),
+        ({"aggregator": {"top": {"n": 3, "by": "count"}}}, "aggregator.top"),
         ({"source": {"topic": "orders", "skip_to": {"0": 5}}}, "source.skip_to"),
     ],
 )

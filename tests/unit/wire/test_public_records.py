@@ -20,6 +20,7 @@ EARLIER = json.loads((Path(__file__).parent / "public-records-0.2.0.json").read_
 FORMATS = {
     "late": "skewless.late.v1",
     "aggregates": "skewless.aggregate.v1",
+    "top": "skewless.top.v1",
     "distribution": "skewless.distribution.v1",
     "hot-keys": "skewless.hot-key.v1",
     "dead-letters": "skewless.dead-letter.v1",

@@ -45,6 +45,7 @@ LARGEST = StateSchema(
     key_parts=8,
     late_rule="window_end",
     parsing="k" * PARSING_CHARACTERS * len(PARSING),
+    top="k" * PARSING_CHARACTERS,
 )
 
 
@@ -173,7 +174,7 @@ def test_incompatibilities_name_each_changed_setting_once_with_both_values(chang
 
 def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
     values: dict[str, Any] = {"columns": "max", "emit": "final", "late_rule": "event_time", "engine": "spark"}
-    values["parsing"] = LARGEST.parsing[:-1] + "K"
+    values |= {"parsing": LARGEST.parsing[:-1] + "K", "top": "K"}
     for field in msgspec.structs.fields(StateSchema):
         other = msgspec.structs.replace(LARGEST, **{field.name: values.get(field.name, 1)})
         assert len(list(incompatibilities(LARGEST, other))) == 1, field.name

@@ -136,6 +136,34 @@ class HoppingWindows(WindowAssigner):
         return math.gcd(self.size_ms, self.every_ms, self.offset_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class SingleWindows(WindowAssigner):
+    """The windows of another assigner for times that are their starts. Each one is in its own window only."""
+
+    windows: WindowAssigner
+
+    @property
+    def overlap(self) -> int:
+        """Return 1."""
+        return 1
+
+    def slices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the times."""
+        return times
+
+    def windows_of(self, slice_start: int) -> Sequence[int]:
+        """Return the window that begins at this time."""
+        return (slice_start,)
+
+    def end(self, start: int) -> int:
+        """Return the end of the window that begins at `start`."""
+        return self.windows.end(start)
+
+    def grid_ms(self, earliest: int, latest: int) -> int:
+        """Return the largest span of which all starts and ends of windows are multiples."""
+        return self.windows.grid_ms(earliest, latest)
+
+
 def tumbling(size_ms: int) -> HoppingWindows:
     """Return windows that do not overlap, of which one begins at 1970-01-01 00:00 UTC."""
     return HoppingWindows(size_ms, size_ms)

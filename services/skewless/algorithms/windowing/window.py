@@ -68,6 +68,7 @@ EMIT_COUNT = counting_column("emit_count")
 """Number of emissions of a key of a window, without the one at its close. A column of the state, so that it survives
 restarts. A deferred emission is counted when the row changes."""
 NO_ROWS = np.empty(0, dtype=np.int64)
+NO_KEYS = pa.array([], pa.string())
 
 
 class WindowState(Enum):
@@ -261,9 +262,9 @@ class WindowRows(Rows):
             yield from window.write(self._tables(changed, data), self._all_tables, compact=self._is_reduced)
             self._is_reduced = False
             if updates or event is WindowEvent.CORRECT:
-                yield from self._emissions(window.start, emitted, updates=updates)
+                yield from self.emissions(window.start, emitted, updates=updates)
         if event is WindowEvent.CLOSE and not updates:
-            yield from self._emissions(window.start, np.arange(len(self)), updates=False)
+            yield from self.emissions(window.start, np.arange(len(self)), updates=False)
 
     def _take_changes(self, *, defer: bool) -> tuple[NDArray[np.int64], Partials, NDArray[np.int64]]:
         """Return the changed rows, their partials, and the rows to emit: none if all emissions are deferred."""
@@ -273,7 +274,7 @@ class WindowRows(Rows):
         self.deferred, emitted = (unemitted, NO_ROWS) if defer else (NO_ROWS, unemitted)
         return rows, data, emitted
 
-    def _emissions(self, window: int, rows: NDArray[np.int64], *, updates: bool) -> Iterator[Emission]:
+    def emissions(self, window: int, rows: NDArray[np.int64], *, updates: bool) -> Iterator[Emission]:
         """Yield the emissions of some rows."""
         for portion in self._portions(len(rows)):
             data = self._table.data(rows[portion])
@@ -306,6 +307,30 @@ class WindowRows(Rows):
         return (slice(first, first + size) for first in range(0, rows, size))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeWindow(Emission):
+    """Precedes the emissions of a window. All rows are in `rows`, which may be changed before they are written."""
+
+    rows: WindowRows
+    version: int
+    """It increases whenever the window has changed."""
+
+
+class WholeWindowRows(WindowRows):
+    """Rows that are also yielded as a whole before some of them are emitted."""
+
+    def flush(
+        self, window: Window, event: WindowEvent, *, updates: bool, closed_until: int | None
+    ) -> Iterator[Chunk | Emission]:
+        """Yield the whole window, if it has emissions, then what `WindowRows` yields."""
+        is_changed = self.has_changes or len(self.deferred) > 0
+        emits = is_changed if updates else event is not WindowEvent.EMIT
+        if emits and event is not WindowEvent.DEFER:
+            version = window.next_chunk + is_changed
+            yield WholeWindow(window.start, NO_KEYS, {}, rows=self, version=version)
+        yield from super().flush(window, event, updates=updates, closed_until=closed_until)
+
+
 @dataclass(slots=True)
 class Window:
     """Everything that the store knows about one window."""
@@ -326,12 +351,17 @@ class Window:
         if following in (WindowState.CLOSED, WindowState.EXPIRED):
             self.rows = None
 
+    @property
+    def next_chunk(self) -> int:
+        """Number of the next chunk."""
+        return self.chunks[-1].number + 1 if self.chunks else 0
+
     def write(self, changed: Tables, everything: Callable[[], Tables], *, compact: bool = False) -> Iterator[Chunk]:
         """Yield the changed rows as chunks, or all rows to compact, followed by tombstones of the previous chunks."""
         previous = self.chunks
         uncompacted = sum(not chunk.compacted for chunk in previous)
         compact = compact or uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
-        numbers = itertools.count(previous[-1].number + 1 if previous else 0)
+        numbers = itertools.count(self.next_chunk)
         self.chunks = [] if compact else previous.copy()
         for table, deferred in everything() if compact else changed:
             for part in split_by_size(table):

@@ -17,6 +17,7 @@ from skewless.algorithms.windowing.window import (
     ChunkId,
     Emission,
     Rows,
+    WholeWindowRows,
     Window,
     WindowEvent,
     WindowRows,
@@ -257,3 +258,10 @@ class WindowStore:
     def _is_past_retention(self, start: int) -> bool:
         # Retention is not relative to the newest window: one record far ahead would expire all closed windows.
         return self.closed_until is not None and self._assigner.end(start) + self._retention_ms <= self.closed_until
+
+
+class WholeWindowStore(WindowStore):
+    """A store that also yields each window with all its rows before some of them are emitted."""
+
+    def _new_rows(self, chunks: Mapping[ChunkId, pa.Table | None]) -> Rows:
+        return WholeWindowRows(self._columns, chunks)

@@ -13,6 +13,8 @@ from skewless.config.stage_start import StageStart
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
+from skewless.stages.aggregator.ranker_step import RankerStep
+from skewless.stages.aggregator.ranking_step import RankingStep
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep, SessionStep
 from skewless.stages.built_stage import BuiltStage, Process, restore_each
 from skewless.stages.windowed_step import StateLimit
@@ -27,10 +29,27 @@ Read = Callable[[int, Callable[[bytes], bool]], State]
 
 def build(start: StageStart) -> BuiltStage:
     """Build the aggregator from its settings."""
+    pipeline, rules = start.settings, rules_of(start)
+    worker_partitions, topic = pipeline.worker_input.partitions, pipeline.topic("partials")
+    if pipeline.aggregator.top is not None:
+        return built(start, RankingStep(rules, pipeline.ranking, worker_partitions=worker_partitions, topic=topic))
+    step_type = SessionStep if isinstance(rules.windows, SessionWindows) else AggregatorStep
+    return built(start, step_type(rules, worker_partitions=worker_partitions, topic=topic))
+
+
+def build_ranker(start: StageStart) -> BuiltStage:
+    """Build the ranker from the settings of the aggregator."""
+    pipeline = start.settings
+    partitions, topic = pipeline.topics.aggregator_partitions, pipeline.topic("top-candidates")
+    return built(start, RankerStep(rules_of(start), pipeline.ranking, aggregator_partitions=partitions, topic=topic))
+
+
+def rules_of(start: StageStart) -> AggregatorRules:
+    """Return the rules of windows and results. Registers the schema of the results."""
     pipeline = start.settings
     settings = pipeline.aggregator
     writer = result_writer(pipeline, start.report_wait)
-    rules = AggregatorRules(
+    return AggregatorRules(
         results=pipeline.results,
         columns=pipeline.columns,
         windows=settings.windows,
@@ -49,14 +68,16 @@ def build(start: StageStart) -> BuiltStage:
             "process; a new pipeline may have shorter windows or more topics.aggregator_partitions",
         ),
     )
-    step_type = SessionStep if isinstance(settings.windows, SessionWindows) else AggregatorStep
-    step = step_type(rules, worker_partitions=pipeline.worker_input.partitions, topic=pipeline.topic("partials"))
-    progress = ReadProgress()
-    read = partial(read_compacted, pipeline.kafka, pipeline.topic("aggregator-changelog"), progress=progress)
+
+
+def built(start: StageStart, step: AggregatorStep) -> BuiltStage:
+    """Return a stage that restores and reopens the windows of its changelog."""
+    pipeline, progress = start.settings, ReadProgress()
+    read = partial(read_compacted, pipeline.kafka, pipeline.topic(step.changelog), progress=progress)
     return BuiltStage(
         step,
         processor=partial(process_reopened, step, read),
-        restore=restore_each(partial(restore, read, settings.windows)),
+        restore=restore_each(partial(restore, read, pipeline.aggregator.windows)),
         restore_progress=progress,
     )
 

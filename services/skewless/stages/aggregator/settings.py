@@ -24,6 +24,8 @@ STATE_BYTES = 384 * 2**20
 MAX_WINDOW_S = 31_536_000
 MAX_OVERLAP = 1_440
 """Maximum number of windows that contain a tuple: a day every minute. Each of them stores the keys of the tuple."""
+MAX_RANKS = 1_000
+"""Maximum keys of a list: its rows must fit into one record."""
 WEEK_MS = 7 * DAY_MS
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: tuple[Weekday, ...] = get_args(Weekday)
@@ -195,6 +197,16 @@ class HavingSettings(SettingsModel):
         return self.model_dump(exclude_none=True)
 
 
+class TopSettings(SettingsModel):
+    """Settings of the keys of each window with the largest results, in topic `top`."""
+
+    n: int = Field(ge=1, le=MAX_RANKS, description="Number of keys per window.")
+    by: str = Field(
+        description="Name of the result that determines the order, the largest first. Keys with equal results are in "
+        "ascending order. Keys without this result have no rank."
+    )
+
+
 class AggregatorSettings(SettingsModel):
     """Settings of windows and of their results."""
 
@@ -223,6 +235,11 @@ class AggregatorSettings(SettingsModel):
         default_factory=dict,
         description="Conditions on results by their name, for example {count: {at_least: 10}}. Only results of keys "
         "that match all of them are emitted. Needs emit: final.",
+    )
+    top: TopSettings | None = Field(
+        None,
+        description="Writes the keys of each window with the largest results to topic `top`, one record per rank. "
+        "emit: updates writes each change, emit: final the exact list when the window has closed. null: no ranks.",
     )
     emit: Literal["updates", "final"] = Field(
         "updates",
@@ -263,6 +280,14 @@ class AggregatorSettings(SettingsModel):
             raise InvalidSettingsError("window_s: has the same meaning as window.size_s: remove window_s or window")
         if self.window_s is None and self.window is None:
             raise InvalidSettingsError("window_s: is required, or window")
+        return self
+
+    @model_validator(mode="after")
+    def _top_has_windows(self) -> AggregatorSettings:
+        if self.top is not None and isinstance(self.windows, SessionWindows):
+            raise InvalidSettingsError(
+                "top: ranks the keys of a window, and sessions differ by key: remove it, or window.session"
+            )
         return self
 
     @model_validator(mode="after")

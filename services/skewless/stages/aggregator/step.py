@@ -60,6 +60,9 @@ class AggregatorRules:
 class AggregatorStep(WindowedStep):
     """Merges partials into windows. Emits one record per window and key at each change, or when the window closes."""
 
+    store = WindowStore
+    changelog = "aggregator-changelog"
+
     def __init__(self, rules: AggregatorRules, *, worker_partitions: int, topic: str) -> None:
         super().__init__(worker_partitions=worker_partitions, topic=topic, limit=rules.limit)
         self._rules = rules
@@ -72,7 +75,7 @@ class AggregatorStep(WindowedStep):
 
     def _new_store(self) -> WindowStore:
         rules = self._rules
-        return WindowStore(
+        return self.store(
             rules.columns,
             rules.windows,
             rules.closed_window_retention_ms,
@@ -140,12 +143,12 @@ class AggregatorStep(WindowedStep):
             open_before = input_.windows.open
             for output in input_.windows.flush(input_.windows.end if input_.ended else watermark, now):
                 if isinstance(output, Chunk):
-                    yield chunk_output("aggregator-changelog", partition, output)
+                    yield chunk_output(self.changelog, partition, output)
                 else:
                     yield from self._results(partition, output)
             self._closed += open_before - input_.windows.open
 
-    def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:
+    def _results(self, partition: int, emission: Emission) -> Iterable[OutputRecord]:
         """Yield one record per key, because public topics contain one result per record."""
         window = emission.window
         self._count_results(emission)
