@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 from helpers.docs_blocks import ROOT, blocks
+from helpers.java_compiler import compile_java
 from helpers.kafka import Pipeline, Source, Truth, read, truth, zipf_records
 from helpers.tools import kcat
 from helpers.waiting import WAIT_S
@@ -25,10 +26,6 @@ from skewless.lab.local.java import find
 READERS = ROOT / "deploy" / "examples" / "readers"
 PAGES = [ROOT / "docs" / "how-to" / name for name in ("own-consumers.md", "read-results.md")]
 INVALID = b"no JSON"
-COMPILER = jars.Jar(
-    "org.eclipse.jdt:ecj:3.39.0", "01f5a92ac19bb2b3bf85e295a68f2c73c264369109158b566ce9b490af982948", 3_296_560
-)
-"""A compiler of Java, because a Java that only runs programs is enough for everything else."""
 
 
 @dataclass(frozen=True)
@@ -121,17 +118,9 @@ def test_confluent_kafka_example_reads_the_results(ran: Ran) -> None:
 
 @pytest.mark.thorough
 def test_java_example_reads_the_results(ran: Ran, tmp_path: Path) -> None:
-    java, path = str(find().path), os.pathsep.join(map(str, (tmp_path, *jars.kafka())))
-    (compiler,) = jars.ensure_all([COMPILER], "the Java compiler")
     program = READERS / "Results.java"
-    compiled = subprocess.run(
-        [java, "-jar", compiler, "-17", "-failOnWarning", "-cp", path, "-d", tmp_path, program],
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert compiled.returncode == 0, compiled.stderr
+    compile_java([program], tmp_path, jars.kafka())
+    java, path = str(find().path), os.pathsep.join(map(str, (tmp_path, *jars.kafka())))
     entries = run(java, "-cp", path, program.stem, ran.broker, ran.pipeline.name)
     assert answers(entries) == expected_answers(ran)
     assert len(entries) == len(ran.truth.counts)

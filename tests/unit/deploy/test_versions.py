@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from helpers.docs_blocks import ROOT
 from helpers.source_files import assert_none, line_of
 from helpers.versions import VERSIONS
+from skewless.version import VERSION
 
 N = r"(\d+(?:\.\d+)+)"
 UNCHECKED = (
@@ -31,6 +32,7 @@ REPEATED = {
         ("services/skewless/lab/local/lock_jars.py", "services/skewless/lab/local/jars.lock"),
         rf"org\.apache\.kafka:kafka_2\.13:{N}",
     ),
+    "kafka, clients": (("services/java-partitioner/pom.xml",), rf"<kafka\.version>{N}<"),
     "java": (("deploy/Containerfile", "services/skewless/lab/local/java.py"), r"openjdk-(\d+)"),
     "java, oldest": (("services/skewless/lab/local/java.py",), r"^MINIMUM = (\d+)$"),
     "java, docs": (("README.md", "docs/tutorial.md", "docs/how-to/backfill-with-spark.md"), r"Java (\d+) or newer"),
@@ -110,3 +112,8 @@ def differences(section: str, repository: dict[str, str]) -> Iterator[str]:
 
 def test_every_version_is_read_or_repeated() -> None:
     assert {place.partition(",")[0] for place in REPEATED} | READ_ONLY == VERSIONS.keys()
+
+
+def test_java_partitioner_has_the_version_of_the_package() -> None:
+    project = (ROOT / "services" / "java-partitioner" / "pom.xml").read_text(encoding="utf-8")
+    assert f"<artifactId>skewless-partitioner</artifactId>\n  <version>{VERSION}</version>" in project
