@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
@@ -25,12 +25,20 @@ TEST = "test"
 """Role of the tests of `helm test` that only read."""
 SMOKE_TEST = "smoke-test"
 """Role of the test that sends records."""
-OTHER_CLUSTER = {"kafka": {"bootstrap_servers": "other:9092"}}
-ALTERNATIVES: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
-    topology.REPARTITIONED.path: {value: {"join": {"repartition": value}} for value in ("never", "always")},
-    "mirror.topic": {value: {"mirror": {**OTHER_CLUSTER, "topic": value}} for value in ("aggregates", "partials")},
-}
-"""Sections of settings by the value of each setting that decides what a stage reads."""
+ALTERNATIVES: Sequence[tuple[topology.Condition, topology.Condition, Mapping[str, Mapping[str, Any]]]] = (
+    (
+        topology.Condition(topology.REPARTITIONED.path, ("never",)),
+        topology.REPARTITIONED,
+        {"join": {"repartition": "always"}},
+    ),
+    (
+        topology.Condition("mirror.topic", ("aggregates",)),
+        topology.Condition("mirror.topic", ("partials",)),
+        {"mirror": {"kafka": {"bootstrap_servers": "other:9092"}, "topic": "partials"}},
+    ),
+    (topology.AGGREGATION, topology.RANKED, {"aggregator": {"top": {"n": 1, "by": "count"}}}),
+)
+"""Condition of the example, another condition, and the sections with which it holds, where topics of a stage differ."""
 COLUMNS = {"tuples", "partials"}
 """Record types with columns of many rows."""
 LAG_OF_COLUMNS, LAG_OF_ROWS = 100, 10_000
@@ -186,23 +194,15 @@ def _acls() -> dict[str, list[dict[str, Any]]]:
 
 def _conditional(rights: Callable[[PipelineSettings], Iterable[acls.AclBinding]]) -> list[dict[str, Any]]:
     """Return ACLs by the settings. Those that differ by the value of a setting have a condition."""
-    entries: list[dict[str, Any]] = []
-    for path, examples in ALTERNATIVES.items():
-        by_value = {value: list(map(_acl, rights(_example(**sections)))) for value, sections in examples.items()}
-        first = next(iter(by_value.values()))
-        entries = [
-            {**acl, **({} if all(acl in other for other in by_value.values()) else _needs([_is(path, value)]))}
-            for value, own in by_value.items()
-            for acl in own
-            if own is first or acl not in first
-        ]
-        if any("needs" in entry for entry in entries):  # a stage has different inputs by one setting at most
-            break
+    plain = list(map(_acl, rights(_example())))
+    entries = [dict(acl) for acl in plain]
+    for default, condition, sections in ALTERNATIVES:
+        other = list(map(_acl, rights(_example(**sections))))
+        for entry, acl in zip(entries, plain, strict=False):
+            if acl not in other:
+                entry.update(_needs([default]))
+        entries += [{**acl, **_needs([condition])} for acl in other if acl not in plain]
     return entries
-
-
-def _is(path: str, value: str) -> topology.Condition:
-    return topology.Condition(path, (value,))
 
 
 def _acl(binding: acls.AclBinding) -> dict[str, Any]:

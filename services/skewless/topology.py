@@ -295,7 +295,7 @@ STAGES = (
         inputs=("top-candidates",),
         outputs=("top", "ranker-changelog", "dead-letters"),
         builder="skewless.stages.aggregator.builder:build_ranker",
-        metrics="skewless.stages.aggregator.ranker_metrics",
+        metrics="skewless.stages.state_metrics",
         event_time="skewless.stages.window_event_time:states",
         section="aggregator",
         changelog="ranker-changelog",
@@ -325,6 +325,17 @@ STAGES = (
         event_time=None,
         section="sink",
         needs=Condition("sink.mode", ("replace",)),
+    ),
+    Stage(
+        name="ranksink",
+        description="stores the ranks in a table of a database",
+        inputs=("top",),
+        outputs=(),
+        builder="skewless.stages.sink.builder:build_ranks",
+        metrics="skewless.stages.sink.metrics",
+        event_time=None,
+        section="sink",
+        needs=Condition("sink.top_table"),
     ),
     Stage(
         name="flusher",
@@ -382,12 +393,13 @@ ROUTING_STAGE = writer("worker-input").name
 """Stage that knows the end of the source in a bounded run."""
 RESULTS_STAGE = writer("aggregates").name
 """Stage that closes windows and writes results."""
+RANKING_STAGE = writer("top").name
 JOIN_STAGE = writer("joined").name
 
 
 def table_stage(settings: object) -> Stage:
     """Return the stage that writes the table of results of a pipeline that has one."""
-    (row,) = (row for row in needed_stages(settings) if row.section == "sink")
+    (row,) = (row for row in needed_stages(settings) if row.needs and row.needs.path == "sink.mode")
     return row
 
 

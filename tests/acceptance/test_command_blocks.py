@@ -66,6 +66,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/change-windows.md": {"skewless": "tests/acceptance/test_change_windows.py"},
     "docs/how-to/change-workers.md": {"skewless run": "tests/acceptance/test_rescaling.py"},
     "docs/how-to/choose-aggregates.md": {"skewless config": HERE},
+    "docs/how-to/rank-keys.md": {"skewless results": "tests/spark/test_ranks.py"},
     "docs/how-to/compare-groupings.md": {
         "tr -cs": HERE,
         "skewless simulate": HERE,

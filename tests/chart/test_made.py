@@ -163,3 +163,10 @@ def test_chart_documentation_values_are_valid() -> None:
     assert_none(
         f"{block}: {error.message}" for block in IN_DOCS for error in validator.iter_errors(yaml.safe_load(block.text))
     )
+
+
+def test_acls_of_the_aggregator_allow_candidates_only_where_keys_are_ranked() -> None:
+    found = [entry for entry in stages.document()["acls"]["aggregator"] if entry["suffix"] == ".top-candidates"]
+    (entry,) = found
+    assert entry["operations"] == ["Write"]
+    assert [[part["name"] for part in need["path"]] for need in entry["needs"]] == [["aggregator", "top"]]

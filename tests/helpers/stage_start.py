@@ -15,7 +15,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "mirror": {"kafka": {"bootstrap_servers": "other:9092"}},
 }
 """Settings without a default, by section."""
-SET: dict[str, Any] = {"aggregator.top": {"n": 3, "by": "count"}}
+SET: dict[str, Any] = {"aggregator.top": {"n": 3, "by": "count"}, "sink.top_table": "ranks"}
 """Values of settings that a condition needs to be set, by path."""
 
 
@@ -25,7 +25,8 @@ def sections_for(stage: topology.Stage) -> dict[str, dict[str, Any]]:
         return {}
     section, _, setting = stage.option.path.partition(".")
     value = stage.option.values[0] if stage.option.values else SET.get(stage.option.path)
-    return {section: REQUIRED.get(section, {}) | ({setting: value} if setting else {})}
+    ranked = {"aggregator": {"top": SET["aggregator.top"]}} if stage.option.path == "sink.top_table" else {}
+    return ranked | {section: REQUIRED.get(section, {}) | ({setting: value} if setting else {})}
 
 
 def in_memory(stage: str, settings: PipelineSettings, partitions: int, *, drain: bool = False) -> StageStart:

@@ -24,12 +24,11 @@ class Ranking:
     by: ResultField
     conditions: Sequence[ResultCondition] = ()
 
-    def best(self, portions: Iterable[Emission]) -> Emission | None:
-        """Return the rows of a window by rank; None without portions. The portions have distinct keys."""
-        best: Emission | None = None
-        for portion in portions:
-            best = self._best(portion if best is None else _joined(best, portion))
-        return best
+    def best(self, portions: Iterable[Emission]) -> Emission:
+        """Return the rows of a window by rank. The portions, of which there is at least one, have distinct keys."""
+        best = [self._best(portion) for portion in portions]
+        data = {name: np.concatenate([rows.data[name] for rows in best]) for name in best[0].data}
+        return self._best(Emission(best[0].window, pa.concat_arrays([rows.keys for rows in best]), data))
 
     def _best(self, rows: Emission) -> Emission:
         results = self.by.to_arrow(rows.data)
@@ -42,8 +41,3 @@ class Ranking:
         best = ranked[np.asarray(order)]
         data = {name: values[best] for name, values in rows.data.items()}
         return Emission(rows.window, rows.keys.take(pa.array(best)), data)
-
-
-def _joined(first: Emission, second: Emission) -> Emission:
-    data = {name: np.concatenate((values, second.data[name])) for name, values in first.data.items()}
-    return Emission(first.window, pa.concat_arrays([first.keys, second.keys]), data)

@@ -47,24 +47,30 @@ class AuditScope:
     """As `closed_until`, but by the watermarks alone, whether the pipeline is settled or not."""
     splitter_offsets: dict[str, dict[int, int]]
     """Committed offsets of the splitter by topic and partition."""
+    ranks_closed_until: dict[int, int]
+    """As `closed_until`, of topic `top`."""
 
 
 def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     """Return the scope of an audit of a pipeline, which may be running."""
     # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
     # splitter's offsets, so these offsets cover all records of the closed windows.
+    ranked = topology.stage(topology.RANKING_STAGE).is_needed(settings)
+    ranks_closed_until = closed_windows(offset_reader, settings, topology.RANKING_STAGE) if ranked else {}
     closed_until = by_watermark = closed_windows(offset_reader, settings)
     splitter_offsets = committed_by_splitter(offset_reader, settings)
     # All records that were read are processed if the splitter holds no tuples, no later stage has lag, and the splitter
     # has not moved meanwhile.
     settled = not holds_tuples(offset_reader, settings) and not any(
         has_lag(offset_reader, settings, stage, settings.topic(topology.stage(stage).input))
-        for stage in STAGES_AFTER_SPLITTER
+        for stage in (*STAGES_AFTER_SPLITTER, *([topology.RANKING_STAGE] if ranked else []))
     )
-    written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
+    topics = ("aggregates", "dead-letters", *(["top"] if ranked else []))
+    written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in topics}
     settled = settled and committed_by_splitter(offset_reader, settings) == splitter_offsets
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
+        ranks_closed_until = dict.fromkeys(written.get("top", ()), MAX_WATERMARK)
     truncated = [
         TruncatedPartition(name, settings.topic(name), partition, first)
         for name, ranges in written.items()
@@ -80,7 +86,9 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
             ranges[partition] = (first, max(first, offsets.get(partition, first)))
             if first_available > starts.get(partition, 0):
                 truncated.append(TruncatedPartition("source", topic, partition, first_available))
-    return AuditScope(source_ranges, written, closed_until, settled, truncated, by_watermark, splitter_offsets)
+    return AuditScope(
+        source_ranges, written, closed_until, settled, truncated, by_watermark, splitter_offsets, ranks_closed_until
+    )
 
 
 def complete_in_table(

@@ -41,7 +41,7 @@ from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
-from skewless.sql.table import ResultTable
+from skewless.sql.table import ResultTable, top_table
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.mirror.settings import MirrorSettings
@@ -277,8 +277,8 @@ class TopicSettings(SettingsModel):
         None,
         ge=60,
         le=315_360_000_000,
-        description="Retention of aggregates in seconds of event time: results of windows that began earlier are "
-        "deleted. Unset: the last result of each key and window is kept forever.",
+        description="Retention of aggregates and top in seconds of event time: results of windows that began earlier "
+        "are deleted. Unset: the last result of each key and window is kept forever.",
     )
     options: dict[str, dict[str, str]] = Field(
         default_factory=dict,
@@ -508,6 +508,8 @@ class PipelineSettings(SettingsModel):
             return error.problems
         if self.sink is not None and self.sink.mode == "merge" and self.aggregator.windows.columns:
             return ["sink.mode: merge cannot merge sessions (aggregator.window.session): use mode: replace"]
+        if self.sink is not None and self.sink.top_table is not None and self.aggregator.top is None:
+            return ["sink.top_table: stores the ranks of aggregator.top, which is not set; remove it, or set both"]
         if self.sink is not None and self.sink.mode == "merge" and self.aggregator.having:
             return ["sink.mode: merge cannot select results by aggregator.having: remove it, or use mode: replace"]
         return ()
@@ -591,6 +593,11 @@ class PipelineSettings(SettingsModel):
     def sink_table(self) -> ResultTable:
         """Return the table of results. Raises ConfigurationError without section `sink`, and for invalid names."""
         return self.table_settings.result_table(self.name, self.results, self.splitter.key.parts)
+
+    def rank_tables(self) -> tuple[ResultTable, ...]:
+        """Return the table of ranks, if there is one."""
+        name = self.sink and self.sink.top_table
+        return (top_table(name, self.results, self.splitter.key.parts),) if name else ()
 
     def _schema_problems(self) -> Iterator[str]:
         """Give the registry to the formats, and yield a line for each one whose schemas are missing."""

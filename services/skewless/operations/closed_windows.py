@@ -9,12 +9,12 @@ from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
 
-def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
-    """Return up to which time the aggregator has closed windows; MAX_WATERMARK after a bounded run."""
+def closed_windows(
+    offset_reader: OffsetReader, settings: PipelineSettings, stage: str = topology.RESULTS_STAGE
+) -> dict[int, int]:
+    """Return up to which time a stage has closed windows; MAX_WATERMARK after a bounded run."""
     closed_until = {}
-    committed_offsets = offset_reader.committed(
-        settings.group(topology.RESULTS_STAGE), settings.topic(topology.stage(topology.RESULTS_STAGE).input)
-    )
+    committed_offsets = offset_reader.committed(settings.group(stage), settings.topic(topology.stage(stage).input))
     for partition, offset in committed_offsets.items():
         checkpoint = decode_checkpoint(offset.checkpoint)
         if read_watermarks(checkpoint).watermark() == MAX_WATERMARK:

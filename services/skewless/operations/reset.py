@@ -92,7 +92,7 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
     return Leftovers(
         topics={name: partition_counts[name] for name in own if name in partition_counts and name not in users},
         groups=tuple(name for name in stage_groups if groups.describe(name).state != "Dead"),
-        tables=() if database is None else tuple(clear.tables(database, settings.full_name)),
+        tables=() if database is None else tuple(clear.tables(database, settings.full_name, settings.rank_tables())),
     )
 
 
@@ -110,7 +110,7 @@ def remove(
         report(f"deleted group {group}")
     if database is not None:
         for table in left.tables:
-            rows = clear.delete_rows(database, table, settings.full_name)
+            rows = clear.delete_rows(database, table, settings.full_name, settings.rank_tables())
             report(f"deleted {rows:,} rows of table {table}")
     for topic in left.topics:
         admin.delete(topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -45,6 +45,10 @@ class PipelineOutput:
     """Dead letters with headers."""
     closed_until: Mapping[int, int]
     """By partition of `aggregates`: windows that end at or before this time are complete; MAX_WATERMARK: all."""
+    ranks: DataFrame | None = None
+    """Records of topic `top`; None if keys are not ranked."""
+    ranks_closed_until: Mapping[int, int] = field(default_factory=dict)
+    """As `closed_until`, of topic `top`."""
 
 
 def read(
@@ -59,11 +63,14 @@ def read(
     `source_ranges` is what to read by source topic and partition, `offset_ranges` by topic of the topology.
     """
     records = kafka_options.read(spark, settings.kafka, source_ranges, headers=settings.splitter.reads_headers)
-    aggregates, dead_letters = (
-        kafka_options.read(spark, settings.kafka, {settings.topic(topic): offset_ranges[topic]}, headers=headers)
-        for topic, headers in (("aggregates", False), ("dead-letters", True))
-    )
-    return PipelineOutput(records, results_as_json(aggregates, settings), dead_letters, closed_until)
+    written = {
+        topic: kafka_options.read(
+            spark, settings.kafka, {settings.topic(topic): ranges}, headers=topic == "dead-letters"
+        )
+        for topic, ranges in offset_ranges.items()
+    }
+    aggregates = results_as_json(written["aggregates"], settings)
+    return PipelineOutput(records, aggregates, written["dead-letters"], closed_until, written.get("top"))
 
 
 def results_as_json(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -107,6 +114,8 @@ class Comparison:
     """`kind`, `window_start`, `key`, `expected` and `found` (JSON); empty if the pipeline's results are correct."""
     answer: BatchResult
     """The answer with which they were compared."""
+    rank_differences: DataFrame | None
+    """As `differences`, of the ranks. `key` is the rank. None if keys are not ranked."""
 
 
 @contextlib.contextmanager
@@ -121,19 +130,38 @@ def compared(
     dead_letters = output.dead_letters.persist(StorageLevel.DISK_ONLY)
     records = _with_refused(output.records, dead_letters, settings)
     result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, None))
-    expected, latest = batch_pipeline.results(result, settings), _latest(output.aggregates, settings)
-    joined = _joined(expected, latest, settings)
-    with_reason = joined.withColumn("left_out", _left_out(joined, output.closed_until, since))
-    with_reason = _with_expired_left_out(with_reason, dead_letters, settings)
-    rows = with_reason.withColumn("kind", _kind(settings)).persist(StorageLevel.DISK_ONLY)
+    expected, names = batch_pipeline.results(result, settings), list(batch_pipeline.fields(settings))
+    joined = _joined(expected, _latest(output.aggregates, settings), settings)
+    joined = joined.withColumn("left_out", _left_out(joined, output.closed_until, since))
+    joined = _with_expired_left_out(joined, dead_letters, settings)
+    rows = joined.withColumn("kind", _kind(settings)).persist(StorageLevel.DISK_ONLY)
+    ranks = None
     try:
-        names = list(batch_pipeline.fields(settings))
-        differences = differences_of(rows, expected=names, found=[*names, "revision"])
-        yield Comparison(counts(result) | summary(rows, differences, first), differences, result)
+        differences, rank_differences = differences_of(rows, expected=names, found=[*names, "revision"]), None
+        report = counts(result) | summary(rows, differences, first)
+        if output.ranks is not None:
+            ranks = _compared_ranks(output, output.ranks, expected, settings, since).persist(StorageLevel.DISK_ONLY)
+            rank_differences = differences_of(ranks, expected=names, found=[*names, "revision"])
+            report["ranks"] = summary(ranks, rank_differences, first)
+        yield Comparison(report, differences, result, rank_differences)
     finally:
         result.close()
         dead_letters.unpersist()
         rows.unpersist()
+        if ranks is not None:
+            ranks.unpersist()
+
+
+def _compared_ranks(
+    output: PipelineOutput, records: DataFrame, results: DataFrame, settings: PipelineSettings, since: int | None
+) -> DataFrame:
+    """Compare the records of topic `top` with the ranks of the results. `key` is the rank."""
+    expected = batch_pipeline.with_ranks(results, settings).where("rank is not null").withColumn("partition", F.lit(0))
+    joined = _joined(expected, _latest(records, settings), settings, "rank")
+    joined = joined.withColumn("left_out", _left_out(joined, output.ranks_closed_until, since))
+    # A window of which the aggregator refused partials is left out as a whole: the keys may have other ranks.
+    joined = _with_expired_left_out(joined, output.dead_letters, settings, ["window_start"])
+    return joined.withColumn("kind", _kind(settings))
 
 
 def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -149,10 +177,13 @@ def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     return newest.where("value is not null").drop("value").withColumnRenamed("result", "found")
 
 
-def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """Join expected and found results by Kafka key. The partition is that of the key, if the result is expected."""
+def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings, name: str = "key") -> DataFrame:
+    """Join expected and found results by Kafka key. The partition is that of the key, if the result is expected.
+
+    `name` is the column that follows the window in the Kafka key.
+    """
     expected_by_record_key = expected.select(
-        F.concat_ws("/", F.col("window_start").cast("string"), "key").alias("record_key"),
+        F.concat_ws("/", F.col("window_start").cast("string"), F.col(name).cast("string")).alias("record_key"),
         F.col("partition").alias("key_partition"),
         F.struct(*batch_pipeline.fields(settings)).alias("expected"),
     )
@@ -178,7 +209,12 @@ def _left_out(rows: DataFrame, closed_until: Mapping[int, int], since: int | Non
     return F.when(is_too_old, TOO_OLD).when(is_open, NOT_CLOSED)
 
 
-def _with_expired_left_out(rows: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
+def _with_expired_left_out(
+    rows: DataFrame,
+    dead_letters: DataFrame,
+    settings: PipelineSettings,
+    columns: Sequence[str] = ("window_start", "key"),
+) -> DataFrame:
     """Leave out the (window, key) pairs of partials that the aggregator refused because the window had expired."""
     # The dead letter of such partials has them as value, an Arrow table. It names the window if windows overlap.
     assigner = settings.aggregator.windows
@@ -192,11 +228,13 @@ def _with_expired_left_out(rows: DataFrame, dead_letters: DataFrame, settings: P
                 yield pa.record_batch([windows, table["key"].combine_chunks()], ["span", "key"])
 
     refused = kafka_source.dead_letters(dead_letters, WINDOW_EXPIRED).select("value")
-    expired = refused.mapInArrow(windows_and_keys, "span bigint, key string").distinct()
+    expired = refused.mapInArrow(windows_and_keys, "span bigint, key string")
     span = F.col("window_start")
     if isinstance(assigner, SessionWindows):  # any session of the span could have had them
         span -= F.pmod(span, F.lit(assigner.max_ms))
-    joined = rows.withColumn("span", span).join(expired.withColumn("refused", F.lit(True)), ["span", "key"], "left")
+    named = ["span" if column == "window_start" else column for column in columns]
+    expired = expired.select(*named).distinct()
+    joined = rows.withColumn("span", span).join(expired.withColumn("refused", F.lit(True)), named, "left")
     reason = F.coalesce("left_out", F.when(F.col("refused"), REFUSED))
     return joined.withColumn("left_out", reason).drop("refused", "span")
 

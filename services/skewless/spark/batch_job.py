@@ -128,7 +128,10 @@ def run(
     result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now))
     try:
         _check_has_tuples(result)
-        return counts(result) | target.write(batch_pipeline.results(result, settings, partitions))
+        rows = batch_pipeline.results(result, settings, partitions)
+        if settings.aggregator.top is not None and isinstance(target, Folder):
+            rows = batch_pipeline.with_ranks(rows, settings)
+        return counts(result) | target.write(rows)
     finally:
         result.close()
 

@@ -285,6 +285,14 @@ def results(
     return result.partials.mapInArrow(as_function(mapper), schema)
 
 
+def with_ranks(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Return rows of `results` with the column `rank`, null for keys without a rank."""
+    ranking = settings.ranking
+    order = Window.partitionBy("window_start").orderBy(F.col(ranking.by.name).desc_nulls_last(), "key")
+    is_ranked = F.col(ranking.by.name).isNotNull() & (F.row_number().over(order) <= ranking.n)
+    return rows.withColumn("rank", F.when(is_ranked, F.row_number().over(order)))
+
+
 def as_json(rows: DataFrame, settings: PipelineSettings) -> Column:
     """Return rows of `results` as JSON values of records of `aggregates`."""
     columns = {name: rows[name] for name in fields(settings)}

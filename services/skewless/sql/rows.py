@@ -59,6 +59,9 @@ class RowDecoder:
         self._decode = msgspec.json.Decoder(record_type).decode
         getter = operator.attrgetter(*(column.name for column in (*table.contents, table.columns[-1])))
         self._results: Callable[[Any], tuple[Any, ...]] = getter
+        self._identity: Callable[[Any], str] = operator.attrgetter("key")
+        if table.ranked:
+            self._identity = lambda record: str(record.rank)
         self._converters = [
             (index, converter)
             for index, column in enumerate(table.contents)
@@ -79,7 +82,7 @@ class RowDecoder:
                     changed[index] = converter(changed[index])
             results = tuple(changed)
         start, end = _time_text(record.window_start), _time_text(record.window_end)
-        return (start, key_id(record.key), end, record.key, *results)
+        return (start, key_id(self._identity(record)), end, record.key, *results)
 
 
 _time_text = functools.lru_cache(maxsize=4096)(time_text)

@@ -115,7 +115,7 @@ class Statements:
         # The key and its parts stay: they belong to the key's id. SQLite would write the index again even if the key
         # is the same. The revision is last: MariaDB assigns in this order, and the conditions before it need the
         # stored revision.
-        for column in (WINDOW_END, *self.table.results, REVISION):
+        for column in (WINDOW_END, *([KEY] if self.table.ranked else ()), *self.table.results, REVISION):
             yield self.dialect.assignment.format(name=quote(column.name))
 
     def _additions(self) -> Iterator[str]:

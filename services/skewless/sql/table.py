@@ -61,6 +61,8 @@ class ResultTable:
     """Columns of the view that shows the results of a table of parts; empty if the table has the results."""
     key_parts: tuple[Column, ...] = ()
     """One column for each part of a composite key."""
+    ranked: bool = False
+    """Whether a row is identified by window and rank. Its key may change."""
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -97,11 +99,17 @@ KEY_COLUMNS = (
     KEY,
 )
 REVISION = Column("revision", "integer")
+RANK = Column("rank", "integer")
 
 
 def result_table(name: str, results: Iterable[ResultField], key_parts: Iterable[str] = ()) -> ResultTable:
     """Return the table of results. `key_parts` are the names of the parts of a composite key."""
     return ResultTable(name, tuple(map(_result_column, results)), key_parts=_part_columns(key_parts))
+
+
+def top_table(name: str, results: Iterable[ResultField], key_parts: Iterable[str] = ()) -> ResultTable:
+    """Return the table of ranks."""
+    return ResultTable(name, (RANK, *_part_columns(key_parts), *map(_result_column, results)), ranked=True)
 
 
 def added_table(name: str, parts: Mapping[str, tuple[ResultField, ...]], key_parts: Iterable[str] = ()) -> ResultTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skewless.metric_definition import Metric
 
-STATE_METRICS = (
+METRICS = STATE_METRICS = (
     Metric(
         "skewless_state_bytes",
         "gauge",
@@ -21,3 +21,4 @@ STATE_METRICS = (
         "observer drops keys.",
     ),
 )
+"""Definitions of the metrics of a stage that has no others."""

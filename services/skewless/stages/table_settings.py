@@ -34,6 +34,12 @@ class SinkSettings(DatabaseSettings):
         pattern=NAME,
         description="Table of the results. null: the pipeline's name with _ for -.",
     )
+    top_table: str | None = Field(
+        None,
+        max_length=MAX_NAME,
+        pattern=NAME,
+        description="Table of the ranks of `aggregator.top`, a row for each window and rank. null: none.",
+    )
     create: bool = Field(
         True, description="Whether to create tables that do not exist. false: the tables must exist and fit."
     )
@@ -79,11 +85,14 @@ class SinkSettings(DatabaseSettings):
             problems.append(
                 f"sink.table: the name {name} of the pipeline cannot be the name of a table: set sink.table"
             )
+        if self.top_table == name:
+            problems.append("sink.top_table: is the table of the results; choose another name")
         reserved = {"skewless_": "Skewless", **_database_of(self.url)[0].reserved_names}
         problems += [
-            f"sink.table: {name}: names that begin with {prefix} are reserved by {owner}: set sink.table to another one"
+            f"{path}: {table_name}: names that begin with {prefix} are reserved by {owner}: set {path} to another one"
             for prefix, owner in reserved.items()
-            if name.startswith(prefix)
+            for path, table_name in (("sink.table", name), ("sink.top_table", self.top_table or ""))
+            if table_name.startswith(prefix)
         ]
         problems += [
             f"{path}: {column.name} cannot be the name of a column (a letter, then at most 62 letters, digits and "

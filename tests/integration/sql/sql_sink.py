@@ -19,6 +19,7 @@ from skewless.engine.step import Step
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
+from skewless.sql.table import ResultTable
 from skewless.stages.flusher.step import FlusherRules, FlusherStep
 from skewless.stages.sink.step import SinkStep
 from skewless.stages.table_settings import added_results
@@ -90,7 +91,7 @@ class Sink:
             **{"mode": self.mode, **sink},
         )
         assert self.settings.sink is not None
-        self.database = database_of(self.settings.sink, self.settings.sink_table())
+        self.database = database_of(self.settings.sink, self.table())
         self.output = SqlOutput(
             self.database,
             pipeline=name,
@@ -102,6 +103,9 @@ class Sink:
         self.step: Step = self.new_step()
         self.offsets: dict[int, int] = {}
         self.opened.append(self)
+
+    def table(self) -> ResultTable:
+        return self.settings.sink_table()
 
     def new_step(self) -> Step:
         assert self.settings.sink is not None
@@ -190,7 +194,7 @@ def pipeline(
             "name": name,
             "source": {"topic": "source"},
             "splitter": {"format": "json", "key": key, "value": {"field": "v", **(value or {})}},
-            "aggregator": {"aggregates": aggregates},
+            "aggregator": {"aggregates": aggregates} | ({"top": {"n": 3, "by": "sum"}} if "top_table" in sink else {}),
             "sink": {**database.settings, **sink},
         }
     )

@@ -88,7 +88,7 @@ def test_dashboards_of_own_metrics_have_a_row_per_stage_with_its_metrics_alone()
         "skewless-aggregation": [stage.name for stage in EVERYWHERE],
         "skewless-join": ["left", "right", "join"],
         "skewless-ranks": ["ranker"],
-        "skewless-sink": ["sink", "flusher"],
+        "skewless-sink": ["sink", "ranksink", "flusher"],
     }
     for each in made.values():
         rows = rows_of(document(each))

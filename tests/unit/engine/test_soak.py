@@ -36,6 +36,7 @@ from skewless.stages.built_stage import build
 from skewless.wire.columns import write_table
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
+from skewless.wire.top_candidates import encode_candidates
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TUPLES
 
@@ -102,6 +103,19 @@ def results_record(time: int) -> OutputRecord:
     return OutputRecord("any", msgspec.json.encode(result), key=f"{window}/{key}".encode())
 
 
+def candidates_record(time: int) -> OutputRecord:
+    window = time // 60_000 * 60_000
+    rows = [{"key": key, "count": number + time, "sum": 1} for number, key in enumerate(KEYS)]
+    candidates = pa.array([encode_candidates(time, rows)])
+    table = pa.table({"pane": [window], "key": ["0"], "count": [20], "candidates": candidates})
+    return OutputRecord("any", write_table(table), headers=internal_headers(PARTIALS, {0: time}))
+
+
+def ranks_record(time: int) -> OutputRecord:
+    result = msgspec.json.decode(results_record(time).value or b"") | {"rank": 1, "revision": time}
+    return OutputRecord("any", msgspec.json.encode(result), key=f"{result['window_start']}/1".encode())
+
+
 RECORDS: dict[str, Callable[[int], OutputRecord]] = {
     "left": join_record,
     "right": join_record,
@@ -110,12 +124,16 @@ RECORDS: dict[str, Callable[[int], OutputRecord]] = {
     "worker-input": tuples_record,
     "partials": partials_record,
     "aggregates": results_record,
+    "top-candidates": candidates_record,
+    "top": ranks_record,
 }
 """Makes a record of a topic."""
 
 
 def settings_of(stage: str) -> PipelineSettings:
-    return PipelineSettings.model_validate(sections_for(topology.stage(stage)) | PIPELINE)
+    sections = sections_for(topology.stage(stage))
+    aggregator = {**sections.get("aggregator", {}), **PIPELINE["aggregator"]}
+    return PipelineSettings.model_validate(sections | PIPELINE | {"aggregator": aggregator})
 
 
 class AssigningThread:

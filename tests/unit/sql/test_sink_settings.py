@@ -74,6 +74,10 @@ def test_url_that_is_invalid_is_refused_with_the_remedy(url: str, problem: str) 
         ({"table": "skewless_x"}, "reserved by Skewless"),
         ({"table": "sqlite_x"}, "reserved by SQLite"),
         ({"mode": "other"}, "replace' or 'merge"),
+        ({"top_table": "Ranks"}, "pattern"),
+        ({"top_table": "sqlite_x"}, r"sink\.top_table: sqlite_x: .* reserved by SQLite"),
+        ({"table": "x", "top_table": "x"}, "sink.top_table: is the table of the results"),
+        ({"top_table": "ranks"}, "sink.top_table: stores the ranks of aggregator.top, which is not set"),
         ({"transaction_rows": 0}, "greater than or equal to 1"),
     ],
 )

@@ -172,6 +172,13 @@ def test_incompatibilities_name_each_changed_setting_once_with_both_values(chang
     assert list(incompatibilities(schema(), schema(**changed))) == [line]
 
 
+def test_incompatibilities_of_ranks_exist_only_between_two_settings() -> None:
+    ten, five = (schema(aggregator={"top": {"n": n, "by": "count"}}) for n in (10, 5))
+    assert list(incompatibilities(ten, five)) == ["aggregator.top: is not what it was"]
+    for previous, current in ((schema(), ten), (ten, schema()), (ten, ten)):
+        assert list(incompatibilities(previous, current)) == []
+
+
 def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
     values: dict[str, Any] = {"columns": "max", "emit": "final", "late_rule": "event_time", "engine": "spark"}
     values |= {"parsing": LARGEST.parsing[:-1] + "K", "top": "K"}

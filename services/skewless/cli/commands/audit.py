@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from skewless.kafka.consumer.offsets import OffsetReader
 
 REPORT, DIFFERENCES, TABLE_DIFFERENCES = "audit.json", "differences", "table-differences"
+RANK_DIFFERENCES = "rank-differences"
 
 _EPILOG = """\b
 Spark reads all records again that the pipeline has read. For a stopped or idle pipeline all windows are compared;
@@ -90,7 +92,7 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     if of_table:
         open_table(settings).close()  # so that an error comes before Spark starts
     if out is not None:
-        prepare_output_folder(out, REPORT, [DIFFERENCES, TABLE_DIFFERENCES])
+        prepare_output_folder(out, REPORT, [DIFFERENCES, TABLE_DIFFERENCES, RANK_DIFFERENCES])
     with spark_running("audit", spark) as session:
         report = _compare(session, settings, offset_reader, scope, of_table=of_table, since=start, first=limit, out=out)
     click.echo(json.dumps(report) if as_json else _text(report))
@@ -116,10 +118,13 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
     from skewless.spark import audit_job as job
 
     written = job.read(session, settings, scope.source_ranges, scope.offset_ranges, scope.closed_until)
+    written = replace(written, ranks_closed_until=scope.ranks_closed_until)
     with job.compared(written, settings, since=since, first=first) as comparison:
         report = _report(settings, scope, comparison.report)
         if out is not None:
             comparison.differences.write.mode("overwrite").json(str(out / DIFFERENCES))
+            if comparison.rank_differences is not None:
+                comparison.rank_differences.write.mode("overwrite").json(str(out / RANK_DIFFERENCES))
         if of_table:
             with audit_table.compared(
                 session, settings, comparison.answer, offset_reader=offset_reader, scope=scope, since=since, first=first
@@ -158,6 +163,7 @@ def _check_not_empty(offset_reader: OffsetReader, settings: PipelineSettings) ->
 _CONSEQUENCES = {
     "source": "earlier records cannot be counted again",
     "aggregates": "earlier results cannot be compared",
+    "top": "earlier ranks cannot be compared",
     "dead-letters": "the records and partials that the pipeline rejected earlier are unknown",
 }
 """What a missing beginning of a topic means for the audit."""
@@ -173,6 +179,8 @@ def _truncation_problems(scope: AuditScope) -> Iterator[str]:
 def _problems(settings: PipelineSettings, report: dict[str, Any]) -> Iterator[str]:
     if report["differences"]:
         yield f"the results of pipeline {settings.name} differ in {report['differences']:,} places"
+    if count := report.get("ranks", {}).get("differences"):
+        yield f"the ranks of pipeline {settings.name} differ in {count:,} places"
     if count := report.get("table", {}).get("differences"):
         yield f"table {report['table']['name']} of pipeline {settings.name} differs in {count:,} places"
 
@@ -192,14 +200,21 @@ def _text(report: dict[str, Any]) -> str:
     lines += [f"  {report['filtered']:,} filtered by splitter.where or splitter.envelope"] if report["filtered"] else []
     lines += [f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()]
     lines += _comparison_text(report, "results")
+    if "ranks" in report:
+        lines += _comparison_text(report["ranks"], "ranks")
     if "table" in report:
         lines += _comparison_text(report["table"], f"rows of table {report['table']['name']}")
-    if not report["settled"] and (report["differences"] or report.get("table", {}).get("differences")):
+    if not report["settled"] and any(part["differences"] for part in _comparisons(report)):
         lines.append(
             "the pipeline was running, and a source partition that became active again can cause differences: "
             "stop the pipeline and repeat the audit"
         )
     return "\n".join(lines)
+
+
+def _comparisons(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield report
+    yield from (report[part] for part in ("ranks", "table") if part in report)
 
 
 def _comparison_text(comparison: dict[str, Any], compared: str) -> list[str]:

@@ -22,6 +22,7 @@ from skewless.operations.results.selection import WINDOWS, ResultRecord
 @click.option("--key", help="Show only this key.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show only the N largest results of each window.")
 @click.option("--by", metavar="AGGREGATE", help="Aggregate that --top orders by. Default: the first one.")
+@click.option("--ranks", is_flag=True, help="Show the keys that aggregator.top ranks, from topic `top`.")
 @click.option("--follow", is_flag=True, help="Print new results as they arrive, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
@@ -32,6 +33,7 @@ def results(  # noqa: PLR0913 - click passes an argument per option
     key: str | None,
     top: int | None,
     by: str | None,
+    ranks: bool,
     follow: bool,
     as_json: bool,
     as_csv: bool,
@@ -45,6 +47,7 @@ def results(  # noqa: PLR0913 - click passes an argument per option
     \b
     Examples:
       skewless results -f pipeline.yaml --top 10
+      skewless results -f pipeline.yaml --ranks --window all
       skewless results -f pipeline.yaml --window 2026-03-01T10:00 --key books --json
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
@@ -59,11 +62,14 @@ def results(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError("--json: not with --csv, leave one out")
     if follow and top is not None:
         raise ConfigurationError("--top: not with --follow, because later results can be larger")
-    show = _printer(tuple(result.name for result in settings.results), as_json=as_json, as_csv=as_csv)
+    if ranks and (follow or top is not None or by is not None):
+        raise ConfigurationError("--ranks: not with --follow, --top or --by, leave one out")
+    columns = (*(["rank"] if ranks else []), *(result.name for result in settings.results))
+    show = _printer(columns, as_json=as_json, as_csv=as_csv)
     if follow:
         for batch in topic.later(settings, key, _warn):
             show(batch)
-    show(read(settings, query, _warn))
+    show(read(settings, query._replace(ranks=ranks), _warn))
 
 
 def _warn(message: str) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.errors import CheckFailedError
 from skewless.sql.dialects import DATABASES, find_database
+
+if TYPE_CHECKING:
+    from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.sql.table import ResultTable
 
 
 @click.group()
@@ -33,8 +38,10 @@ def schema(file: Path | None, dialect: str | None) -> None:
     kind = DATABASES[dialect] if dialect else find_database(settings.table_settings.url)[0]
     if kind.dialect.preamble:
         click.echo(kind.dialect.preamble)
-    statements = Statements(kind.dialect, table)
-    for statement in statements.schema():
+    statements = Statements(kind.dialect, table).schema()
+    for rank_table in settings.rank_tables():
+        statements += Statements(kind.dialect, rank_table).tables()
+    for statement in statements:
         click.echo(f"{statement};")
 
 
@@ -48,11 +55,16 @@ def check(file: Path | None) -> None:
       skewless sink check -f pipeline.yaml
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
+    for table in (settings.sink_table(), *settings.rank_tables()):
+        _check(settings, table)
+
+
+def _check(settings: PipelineSettings, table: ResultTable) -> None:
     from skewless.operations.result_table import connect
     from skewless.sql import schema as tables
     from skewless.sql.dialects import database_of
 
-    database = database_of(settings.table_settings, settings.sink_table())
+    database = database_of(settings.table_settings, table)
     connect(database)
     try:
         problems = [*tables.differences(database), *tables.missing_rights(database)]

@@ -23,6 +23,8 @@ class Query(NamedTuple):
     """Number of the largest results of each window. None: all."""
     by: str
     """Name of the result that is the order."""
+    ranks: bool = False
+    """Whether to read the ranks of topic `top` instead of the results."""
 
 
 def query_of(
@@ -45,6 +47,10 @@ def read(settings: PipelineSettings, query: Query, warn: Callable[[str], None]) 
     They are those of the table of `sink`, if the pipeline has one, else those of topic `aggregates`. Raises
     CheckFailedError if there are none.
     """
+    if query.ranks:
+        _ = settings.ranking  # an error if the pipeline ranks no keys
+        found = topic.read(settings, query.select, query.key, warn, "top")
+        return sorted(found, key=lambda result: (result["window_start"], result["rank"]))
     if settings.sink is None:
         found = topic.read(settings, query.select, query.key, warn)
     else:

@@ -15,7 +15,7 @@ from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
 from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.results.selection import ResultRecord, Selection, Window, no_results
-from skewless.wire.aggregates import ToJson
+from skewless.wire.aggregates import ToJson, unchanged
 
 FOLLOW_S = 1.0
 """Interval at which `later` looks for new results."""
@@ -32,15 +32,18 @@ Change = tuple[bytes | None, ResultRecord | None]
 """A record of the topic: its key, which names window and key of the result, and the result; None for a tombstone."""
 
 
-def read(settings: PipelineSettings, select: Selection, key: str | None, warn: Warn) -> list[ResultRecord]:
+def read(
+    settings: PipelineSettings, select: Selection, key: str | None, warn: Warn, name: str = "aggregates"
+) -> list[ResultRecord]:
     """Return the newest revisions of the selected windows, of one key or of all.
 
-    Raises CheckFailedError if there is no window to select.
+    `name` is the topic: `aggregates` or `top`. Raises CheckFailedError if there is no window to select.
     """
-    require_topic(settings, "aggregates")
-    found = _newest_revisions(_all_changes(settings, warn), key)
+    require_topic(settings, name)
+    found = _newest_revisions(_all_changes(settings, warn, name), key if name == "aggregates" else None)
+    found = [result for result in found if key in {None, result["key"]}]  # another key may have had the rank
     if not found:
-        raise CheckFailedError(no_results(f"topic {settings.topic('aggregates')}", key))
+        raise CheckFailedError(no_results(f"topic {settings.topic(name)}", key))
     windows = select(sorted({_window_of(result) for result in found}), lambda: closed_everywhere(settings))
     return [result for result in found if _window_of(result) in windows]
 
@@ -86,10 +89,10 @@ def _newest_revisions(changes: Iterable[Change], key: str | None) -> list[Result
     return list(newest.values())
 
 
-def _all_changes(settings: PipelineSettings, warn: Warn) -> Iterator[Change]:
-    topic = settings.topic("aggregates")
+def _all_changes(settings: PipelineSettings, warn: Warn, name: str) -> Iterator[Change]:
+    topic, to_json = settings.topic(name), result_reader(settings) if name == "aggregates" else unchanged
     ranges = OffsetReader(settings.kafka).ranges(topic)
-    return _changes_in(topic, result_reader(settings), read_ranges(settings.kafka, topic, ranges), warn)
+    return _changes_in(topic, to_json, read_ranges(settings.kafka, topic, ranges), warn)
 
 
 def _changes_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords], warn: Warn) -> Iterator[Change]:

@@ -54,7 +54,7 @@ class RankingStep(AggregatorStep):
             return super()._results(partition, emission)
         every_row = np.arange(len(emission.rows))
         best = self._ranking.best(emission.rows.emissions(emission.window, every_row, updates=False))
-        records = [] if best is None else [*self._records(best)]
+        records = [*self._records(best)]
         table = pa.table(
             {
                 "pane": [emission.window],

@@ -27,6 +27,6 @@ def build(start: StageStart) -> BuiltStage:
     )
     return BuiltStage(
         FlusherStep(rules, worker_partitions=pipeline.worker_input.partitions),
-        output=output_of(start),
+        output=output_of(start, pipeline.sink_table()),
         transport={"commit_interval_s": settings.transaction_s, "max_poll_records": RECORDS_PER_POLL},
     )

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from skewless.config.result_codec import result_reader
 from skewless.config.stage_start import StageStart
+from skewless.sql.table import ResultTable
 from skewless.stages.built_stage import BuiltStage
-from skewless.stages.sink.step import SinkStep
+from skewless.stages.sink.step import Rank, Result, SinkStep
 from skewless.stages.table_output import output_of
+from skewless.wire.aggregates import ToJson, unchanged
 
 
 def build(start: StageStart) -> BuiltStage:
     """Build the sink from its settings. Raises ConfigurationError if the driver is not installed."""
     pipeline = start.settings
-    settings = pipeline.table_settings
+    return _built(start, pipeline.sink_table(), Result, result_reader(pipeline))
+
+
+def build_ranks(start: StageStart) -> BuiltStage:
+    """Build the sink of the ranks."""
+    (table,) = start.settings.rank_tables()
+    return _built(start, table, Rank, unchanged)
+
+
+def _built(start: StageStart, table: ResultTable, record_type: type[Result | Rank], to_json: ToJson) -> BuiltStage:
+    settings = start.settings.table_settings
     return BuiltStage(
-        SinkStep(transaction_rows=settings.transaction_rows, to_json=result_reader(pipeline)),
-        output=output_of(start),
+        SinkStep(record_type, transaction_rows=settings.transaction_rows, to_json=to_json),
+        output=output_of(start, table),
         transport={"commit_interval_s": settings.transaction_s, "max_poll_records": settings.transaction_rows},
     )

@@ -14,10 +14,19 @@ from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.table_rows import refused_record, row
 
 
-class _Result(msgspec.Struct, gc=False):
+class Result(msgspec.Struct, gc=False):
     """The part of a record of topic `aggregates` that the step needs."""
 
     key: str
+    window_start: int
+    window_end: int
+    revision: int
+
+
+class Rank(msgspec.Struct, rename={"key": "rank"}, gc=False):
+    """The part of a record of topic `top` that the step needs."""
+
+    key: int
     window_start: int
     window_end: int
     revision: int
@@ -35,7 +44,7 @@ class _Change(NamedTuple):
 
 
 class SinkStep(Step):
-    """Merges the results of each assigned partition by window and key. Nothing is kept after a commit.
+    """Merges the results of each assigned partition by window and key, or rank. Nothing is kept after a commit.
 
     `transaction_rows` is the number of rows after which the step requests a commit. `to_json` returns the JSON of a
     result.
@@ -43,7 +52,9 @@ class SinkStep(Step):
 
     stops_for_commit = True
 
-    def __init__(self, *, transaction_rows: int, to_json: ToJson = unchanged) -> None:
+    def __init__(
+        self, record_type: type[Result | Rank] = Result, *, transaction_rows: int, to_json: ToJson = unchanged
+    ) -> None:
         self._to_json = to_json
         self._transaction_rows = transaction_rows
         self._changes: dict[int, dict[bytes, _Change]] = {}
@@ -52,7 +63,7 @@ class SinkStep(Step):
         self._newest: dict[int, int] = {}
         """Start of the newest window by partition."""
         self._pending = 0
-        self._decode = msgspec.json.Decoder(_Result).decode
+        self._decode = msgspec.json.Decoder(record_type).decode
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - this step has no state
         """Start without rows: they are in the database."""
@@ -79,7 +90,7 @@ class SinkStep(Step):
             except (msgspec.DecodeError, UnicodeDecodeError, BadRecordError) as error:
                 refused.append(refused_record(partition, offset, key, stored, f"not a record of aggregates: {error}"))
                 continue
-            if key != b"%d/%b" % (result.window_start, result.key.encode()):
+            if key != f"{result.window_start}/{result.key}".encode():
                 refused.append(
                     refused_record(partition, offset, key, stored, "its key is not that of its window and key")
                 )
