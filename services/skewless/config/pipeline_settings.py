@@ -31,6 +31,7 @@ from skewless.algorithms.aggregates import (
 from skewless.algorithms.aggregates.having import is_comparable
 from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.ranking import Ranking
+from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
 from skewless.errors import ConfigurationError, unknown
@@ -486,6 +487,11 @@ class PipelineSettings(SettingsModel):
             yield f"aggregator.top.by: {unknown('result', top.by, by_name)}"
         elif not is_comparable(by_name[top.by]):
             yield f"aggregator.top.by: {top.by} is not a number"
+        if top.n > (most := RECORD_BYTES // self.splitter.limits.key_bytes):
+            yield (
+                f"aggregator.top.n: must be at most {most}, because a record must hold n keys of the largest size "
+                f"(splitter.limits.key_bytes: {self.splitter.limits.key_bytes})"
+            )
         if self.aggregator.format != "json":
             yield f"aggregator.top: is possible with aggregator.format: json only, not with {self.aggregator.format}"
         for path, names in (("aggregator.aggregates", by_name), ("splitter.key.fields", self.splitter.key.parts)):

@@ -285,7 +285,7 @@ FILES: dict[str, tuple[str, Checks]] = {
         """
         name: p
         source: {topic: t}
-        splitter: {key: {fields: [{field: rank}, {field: k}]}}
+        splitter: {key: {fields: [{field: rank}, {field: k}]}, limits: {key_bytes: 5000}}
         aggregator:
           aggregates: [count, {largest: value, n: 3}]
           format: avro
@@ -300,12 +300,13 @@ FILES: dict[str, tuple[str, Checks]] = {
                 {"{by": "{n: 1000, by"},
                 {
                     "aggregator.top.by": "unknown result cuont, did you mean count?",
+                    "aggregator.top.n": "must be at most 838",
                     "aggregator.top": "is possible with aggregator.format: json only, not with avro",
                     "splitter.key.fields": "rank is a field of topic top",
                 },
             ),
             (
-                {"cuont": "largest", "avro": "json", "source: {topic: t}": "", "{field: rank}": "{field: j}"},
+                {"5000": "9", "cuont": "largest", "avro": "json", "source: {topic: t}": "", "{field: rank}": "{field: j}"},
                 {
                     "source": "missing",
                     "aggregator.top": "without source there is none",
