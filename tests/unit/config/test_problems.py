@@ -306,7 +306,13 @@ FILES: dict[str, tuple[str, Checks]] = {
                 },
             ),
             (
-                {"5000": "9", "cuont": "largest", "avro": "json", "source: {topic: t}": "", "{field: rank}": "{field: j}"},
+                {
+                    "5000": "1024",
+                    "cuont": "largest",
+                    "avro": "json",
+                    "source: {topic: t}": "",
+                    "{field: rank}": "{field: j}",
+                },
                 {
                     "source": "missing",
                     "aggregator.top": "without source there is none",
