@@ -79,3 +79,20 @@ def test_envelope_each_record_alone_gives_the_result_of_its_batch(
     assert whole["filtered"] == [row for row, each in enumerate(alone) if each["filtered"]]
     outcomes = [*whole["records"], *(row for row, _ in whole["invalid"]), *whole["filtered"]]
     assert sorted(outcomes) == list(range(len(records))), "each record has exactly one outcome"
+
+
+@pytest.mark.parametrize("envelope", [None, *ENVELOPES])
+@given(records=st.lists(ANY, max_size=6))
+def test_tombstones_that_are_skipped_leave_the_tuples_of_the_other_records(
+    envelope: str | None, records: list[tuple[bytes | None, Headers]]
+) -> None:
+    settings = {"envelope": envelope, "key": {"field": "k"}}
+    values, headers = [value for value, _ in records], [own for _, own in records]
+    kept = [row for row, value in enumerate(values) if value is not None]
+    found = parse({**settings, "tombstones": "skip"}, values, headers)
+    others = parse(settings, [values[row] for row in kept], [headers[row] for row in kept])
+    assert (found["keys"], found["values"]) == (others["keys"], others["values"])
+    assert found["records"] == [kept[row] for row in others["records"]]
+    assert found["invalid"] == [(kept[row], reason) for row, reason in others["invalid"]]
+    tombstones = set(range(len(values))) - set(kept)
+    assert found["filtered"] == sorted({kept[row] for row in others["filtered"]} | tombstones)

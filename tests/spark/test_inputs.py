@@ -54,6 +54,13 @@ def pages(*, in_headers: bool) -> list[Record]:
     return records
 
 
+def with_tombstones() -> list[Record]:
+    """Return page views, of which every 40th record has no value."""
+    return [
+        replace(page, value=None) if number % 40 == 39 else page for number, page in enumerate(pages(in_headers=False))
+    ]
+
+
 def changes() -> list[Record]:
     """Return page views as change events, half of them with a schema; every 50th is a delete and a tombstone."""
     records = []
@@ -106,6 +113,10 @@ Outcome = Counted | str
 
 def by_record_key(found: Record) -> Outcome:
     return "invalid" if found.key is None else Counted(found.key.decode(), found.timestamp)
+
+
+def by_record_key_with_value(found: Record) -> Outcome:
+    return "filtered" if found.value is None else by_record_key(found)
 
 
 def by_partition(found: Record) -> Outcome:
@@ -189,6 +200,11 @@ CSV = {
 DAY: dict[str, Any] = {"worker": {"pane_s": 3_600}, "observer": {"tick_s": 86_400}}
 CASES = {
     "record key": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}),
+    "tombstones": Case(
+        with_tombstones,
+        by_record_key_with_value,
+        {"splitter": {"key": {"from": "record_key"}, "value": {}, "time": {}, "tombstones": "skip"}},
+    ),
     "headers": Case(
         lambda: pages(in_headers=True),
         by_headers,
@@ -309,7 +325,7 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
     assert report["dead_letters"] == pipeline.count("dead-letters") == outcomes["invalid"]
     assert report["records"] == outcomes.total()
     assert len(expected) > case.results
-    assert (outcomes["filtered"] > 100) == (name in {"where", "change events"})
+    assert (outcomes["filtered"] > 100) == (name in {"where", "change events", "tombstones"})
     assert (outcomes.total() < LINES - 100) == (name == "start at a time")
 
 

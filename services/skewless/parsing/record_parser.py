@@ -78,7 +78,15 @@ class RecordParser:
 
     def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
-        return self._parse_content(records) if self._open is None else self._parse_opened(records, self._open(records))
+        if self._settings.tombstones == "skip" and None in records.values:
+            tombstones = [row for row, value in enumerate(records.values) if value is None]
+            return self._parse_opened(records, OpenedRecords(records, tombstones), self._parse_envelopes)
+        return self._parse_envelopes(records)
+
+    def _parse_envelopes(self, records: SourceRecords) -> ParsedBatch:
+        if self._open is None:
+            return self._parse_content(records)
+        return self._parse_opened(records, self._open(records), self._parse_content)
 
     def documents(self, records: SourceRecords, rows: Sequence[int]) -> tuple[Sequence[bytes], Problems]:
         """Return the values of valid records as results contain them, and the reasons of those that cannot be, by row.
@@ -91,20 +99,23 @@ class RecordParser:
         documents, problems = self._format.documents([values[row] for row in rows])
         return documents, {rows[index]: reason for index, reason in problems.items()}
 
-    def _parse_opened(self, records: SourceRecords, opened: OpenedRecords) -> ParsedBatch:
+    def _parse_opened(
+        self, records: SourceRecords, opened: OpenedRecords, parse: Callable[[SourceRecords], ParsedBatch]
+    ) -> ParsedBatch:
         """Parse what is in the envelopes of records, or what a function of the user has returned for them."""
         left_out = {*opened.skipped, *opened.invalid}
         if not left_out:
-            return self._parse_content(opened.records)
+            return parse(opened.records)
         rows = np.array([row for row in range(len(records.values)) if row not in left_out], dtype=np.int32)
-        parsed = self._parse_content(select(opened.records, rows.tolist()))
+        parsed = parse(select(opened.records, rows.tolist()))
         skipped = np.array(opened.skipped, dtype=np.int32)
         event_times = np.full(len(records.values), NO_TIME)
         if self._has_kafka_time:
             event_times[skipped] = records.timestamps[skipped]
         filtered = np.sort(np.concatenate((skipped, rows[parsed.filtered])))
         merged = _merged(parsed, rows, event_times, opened.invalid, filtered)
-        return replace(merged, tracebacks=opened.tracebacks)
+        tracebacks = {int(rows[index]): text for index, text in parsed.tracebacks.items()}
+        return replace(merged, tracebacks={**opened.tracebacks, **tracebacks})
 
     def _parse_content(self, records: SourceRecords) -> ParsedBatch:
         """Parse records without an envelope, or whose envelope is open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, model_validator
 
@@ -93,6 +93,11 @@ class ParsingSettings(SettingsModel):
     time: TimeSettings = TimeSettings()
     where: Annotated[tuple[ConditionSettings, ...], Field(max_length=100)] = Field(
         (), description="Conditions that a record must meet. A record that does not meet all of them has no tuples."
+    )
+    tombstones: Literal["dead_letter", "skip"] = Field(
+        "dead_letter",
+        description="Records without a value. skip: they have no tuples and count as filtered. dead_letter: they are "
+        "invalid if a field of the value is read.",
     )
     limits: LimitSettings = LimitSettings()
     _registry: RegistrySettings | None = PrivateAttr(None)

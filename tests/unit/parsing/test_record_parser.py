@@ -197,3 +197,27 @@ def test_parser_record_key_with_value_field_of_each_format_reads_both() -> None:
 def test_parsing_settings_with_conflicting_sources_are_refused(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         ParsingSettings.model_validate(settings)
+
+
+TOMBSTONE_SETTINGS: dict[str, dict[str, Any]] = {
+    "field of the value": {"key": {"field": "k"}},
+    "record key": {"key": {"from": "record_key"}},
+    "field and condition": {"key": {"field": "k"}, "where": [{"field": "k", "is": "a"}]},
+}
+
+
+@pytest.mark.parametrize("settings", TOMBSTONE_SETTINGS.values(), ids=TOMBSTONE_SETTINGS.keys())
+def test_parser_tombstones_are_skipped_if_the_settings_say_so(settings: dict[str, Any]) -> None:
+    values = [b'{"k":"a"}', None, b'{"k":"a"}']
+    parsed = parse({**settings, "tombstones": "skip"}, keys=[b"a"] * 3, values=values)
+    assert (parsed.records.tolist(), parsed.filtered.tolist(), parsed.invalid) == ([0, 2], [1], [])
+    assert parsed.times.tolist() == [1_000] * 3
+    kept = parse(settings, keys=[b"a"] * 3, values=values)
+    is_read = "field" in settings["key"]
+    assert kept.invalid == ([(1, "empty record")] if is_read else [])
+    assert kept.records.tolist() == ([0, 2] if is_read else [0, 1, 2])
+
+
+def test_parsing_settings_other_choice_for_tombstones_is_refused() -> None:
+    with pytest.raises(ValidationError, match="tombstones\n  Input should be 'dead_letter' or 'skip'"):
+        ParsingSettings.model_validate({"key": {"field": "k"}, "tombstones": "ignore"})

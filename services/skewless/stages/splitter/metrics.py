@@ -10,7 +10,7 @@ METRICS = (
         "counter",
         (),
         "records",
-        "Records without tuples because of a condition of splitter.where, or a rule of splitter.envelope.",
+        "Records without tuples because of splitter.where, splitter.envelope or splitter.tombstones.",
     ),
     Metric(
         "skewless_splitter_paused_partitions",
