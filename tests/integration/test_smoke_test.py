@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from helpers.kafka import create_topics
 from integration.secured import secured_broker
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError
+from skewless.kafka.consumer.idle_member import IdleMember
 from skewless.smoke_test import check
 from skewless.smoke_test.acls import rights
 
-pytestmark = [pytest.mark.broker, pytest.mark.thorough]
+pytestmark = pytest.mark.broker
 
 WORD = "of-the-checker"
 SHORT_S = 5.0
 
 
+def test_smoke_test_without_stages_reports_them_before_its_timeout(
+    broker: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = f"p{uuid.uuid4().hex[:8]}"
+    create_topics(broker, {f"{name}-raw": 1, f"{name}.aggregates": 1})
+    settings = PipelineSettings.model_validate(
+        {"name": name, "source": {"topic": f"{name}-raw"}, "kafka": {"bootstrap_servers": broker}}
+    )
+    monkeypatch.setattr(check, "NO_PROCESS_S", 0.1)
+    message = (
+        "no process of stages splitter, router, worker, aggregator runs: start them, for example with `skewless up`"
+    )
+    with pytest.raises(CheckFailedError, match=message):
+        check.run(settings, 10, "checked", SHORT_S)
+    assert [record.message for record in caplog.records if "no process" in record.message] == [
+        f"{message}; waits until 5 s are over"
+    ]
+    for stage, process, found in (
+        ("router", f"{name}-router-0", "no process of stages splitter, worker, aggregator runs"),
+        ("splitter", f"{name}-{topology.QUERY}", r"not correct:\n  window"),  # a query of Spark runs all of them
+    ):
+        member = IdleMember(settings.kafka, settings.transport, settings.group(stage), process, [f"{name}-raw"])
+        with member:
+            member.wait_until_joined()
+            with pytest.raises(CheckFailedError, match=found):
+                check.run(settings, 10, "checked", 1.0)
+
+
+@pytest.mark.thorough
 def test_smoke_test_acls_are_sufficient_and_necessary(tmp_path: Path) -> None:
     with secured_broker(tmp_path) as secured:
         admin = AdminClient(secured.admin_options())
@@ -31,9 +64,12 @@ def test_smoke_test_acls_are_sufficient_and_necessary(tmp_path: Path) -> None:
         with pytest.raises(BrokerError, match=r"topic raw .*Describe"):
             check.run(settings, 10, "checked", SHORT_S)
         secured.allow({"checker": rights(settings)})
-        with pytest.raises(CheckFailedError, match="counts are not correct"):  # no stages run, so nothing is counted
+        with pytest.raises(CheckFailedError, match="counts are not correct:\n  no process of stages splitter, router"):
             check.run(settings, 10, "checked", SHORT_S)
-        _, results = rights(settings)
+        _, results, groups = rights(settings)
+        secured.withdraw("checker", groups)
+        with pytest.raises(CheckFailedError, match="counts are not correct:\n  window"):
+            check.run(settings, 10, "checked", SHORT_S)
         secured.withdraw("checker", results)
         with pytest.raises(BrokerError, match=r"topic p\.aggregates .*Describe"):
             check.run(settings, 10, "checked", SHORT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from skewless import topology
 from skewless.algorithms.aggregates import TUPLE_COUNT
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SessionWindows
@@ -17,7 +19,8 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import result_reader
 from skewless.engine.message_batch import MessageBatch
-from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
+from skewless.kafka.admin.groups import GroupReader
 from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import TopicReader, read_ranges
 from skewless.kafka.producer.bulk import BulkProducer
@@ -26,7 +29,6 @@ from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import NO_TIME
 from skewless.smoke_test import sample_records
 from skewless.smoke_test.schema_samples import sample_of
-from skewless.wire.aggregates import ToJson
 from skewless.wire.topic_partition import TopicPartition
 
 NEWEST_RECORDS = 1_000
@@ -36,6 +38,11 @@ EARLIEST_MS = 86_400_000
 POLL_S = 0.2
 SETTLED_S = 3.0
 """Time for which the counts must stay correct: a record that is counted twice increases a correct count later."""
+
+NO_PROCESS_S = 10.0
+"""Time without correct counts after which stages without a process are reported. A start takes a few seconds."""
+
+log = logging.getLogger(__name__)
 
 Counts = Counter[tuple[int, str]]
 """Number of tuples by (start of the window in ms, key)."""
@@ -82,7 +89,7 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
         producer = BulkProducer(settings.kafka, topic, 1, first=partition)
         producer.send(records.values, records.timestamps.tolist(), records.keys, records.headers)
         producer.flush()
-        seconds = _wait_for_counts(reader, result_reader(settings), expected, prefix, started, timeout_s)
+        seconds = _wait_for_counts(reader, settings, expected, prefix, started, timeout_s)
     return SmokeTestResult(count, len(expected), partition, seconds)
 
 
@@ -143,12 +150,13 @@ def _require_unchanged_keys(expected: Counts, prefix: str) -> None:
 
 
 def _wait_for_counts(  # noqa: PLR0913, PLR0917 - by position
-    reader: TopicReader, to_json: ToJson, expected: Counts, prefix: str, started: float, timeout_s: float
+    reader: TopicReader, settings: PipelineSettings, expected: Counts, prefix: str, started: float, timeout_s: float
 ) -> float:
     """Return the seconds since `started` after which the counts were correct."""
-    decode = msgspec.json.Decoder(CountRecord).decode
+    decode, to_json = msgspec.json.Decoder(CountRecord).decode, result_reader(settings)
     counts: Counts = Counter()
     correct_since: float | None = None
+    reported = False
     while time.monotonic() < started + timeout_s:
         for message in (message for _, messages in reader.poll(POLL_S) for message in messages):
             value, record_key = message.value(), message.key() or b""
@@ -164,9 +172,31 @@ def _wait_for_counts(  # noqa: PLR0913, PLR0917 - by position
             correct_since = time.monotonic()
         elif time.monotonic() > correct_since + SETTLED_S:
             return correct_since - started
-    raise CheckFailedError(
-        "\n  ".join([f"after {timeout_s:g} s counts are not correct:", *_differences(expected, counts)])
-    )
+        if correct_since is None and not reported and time.monotonic() > started + NO_PROCESS_S:
+            reported = True
+            for line in _without_process(settings):
+                log.warning("%s; waits until %g s are over", line, timeout_s)
+    differences = [*_without_process(settings), *_differences(expected, counts)]
+    raise CheckFailedError("\n  ".join([f"after {timeout_s:g} s counts are not correct:", *differences]))
+
+
+def _without_process(settings: PipelineSettings) -> list[str]:
+    """Return a line that names the stages up to the results without a process; none if all have one, or it is unknown.
+
+    A stage has a process if its group has a member.
+    """
+    names = topology.upstream(topology.RESULTS_STAGE) | {topology.RESULTS_STAGE}
+    stages = [row.name for row in topology.needed_stages(settings) if row.name in names]
+    try:
+        groups = GroupReader(settings.kafka)
+        members = {stage: groups.describe(settings.group(stage)).members for stage in stages}
+    except (BrokerError, UnreachableError):
+        return []  # the user of the test may have no Describe of the groups
+    missing = [stage for stage, found in members.items() if not found]
+    if not missing or f"{settings.full_name}-{topology.QUERY}" in members[topology.SOURCE_STAGE]:
+        return []
+    what = "stage" if len(missing) == 1 else "stages"
+    return [f"no process of {what} {', '.join(missing)} runs: start them, for example with `skewless up`"]
 
 
 def _differences(expected: Counts, counts: Counts) -> list[str]:
