@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -47,6 +47,8 @@ class Input:
     """Whether the watermark is MAX_WATERMARK, so that all windows are closed."""
     newest_pane: int | None = None
     """Start of the newest pane."""
+    held: list[pa.Table] = field(default_factory=list)
+    """Partials that the observer has not yet merged into windows."""
 
 
 class WindowedStep(Step):
@@ -93,11 +95,15 @@ class WindowedStep(Step):
     def _merge(self, input_: Input, partials: pa.Table) -> pa.Table | None:
         """Merge partials into their windows. Returns those whose window has expired."""
         expired = input_.windows.merge(partials)
-        self._unchecked_rows += partials.num_rows
-        self._unchecked_bytes += partials.nbytes
-        if self._unchecked_rows > CHECKED_ROWS or self._unchecked_bytes > CHECKED_BYTES:
+        if self._is_check_due(partials):
             self._check_state()
         return expired
+
+    def _is_check_due(self, partials: pa.Table) -> bool:
+        """Count partials; return whether the size of the state should be checked before the next commit."""
+        self._unchecked_rows += partials.num_rows
+        self._unchecked_bytes += partials.nbytes
+        return self._unchecked_rows > CHECKED_ROWS or self._unchecked_bytes > CHECKED_BYTES
 
     def _absorb(self) -> None:
         """Merge all pending partials, and check the size of the state before the flush writes anything."""

@@ -27,6 +27,7 @@ from skewless.algorithms.load_metrics import (
     sums_by_worker,
     top_keys,
 )
+from skewless.algorithms.partials import merge_partials
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import starts, tumbling
 from skewless.algorithms.windowing.window import Chunk, Emission
@@ -55,8 +56,8 @@ KEPT_PAIRS = 1000
 """Number of pairs of key and worker that a reduced tick keeps of each partition: those with most tuples. A hot key is
 among them."""
 TICKS_PER_COMMIT = 500
-"""Maximum number of ticks that a commit emits. A year of one-minute ticks, which may end at the same time, takes longer
-than a transaction may. A tick takes about a millisecond, and many times as long on a machine with too much work."""
+"""Default of `ticks_per_commit`. A year of one-minute ticks, which may end at the same time, takes longer than a
+transaction may. A tick takes about a millisecond, and many times as long on a machine with too much work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class ObserverStep(WindowedStep):
         self._hot_since: dict[str, int] = {}
         """Start of the tick in which each hot key became hot."""
         self._hot_changed = False
+        self.ticks_per_commit = TICKS_PER_COMMIT
+        """Maximum number of ticks that a commit emits."""
         self._reduced: set[int] = set()
         """Starts of the open ticks that this process has reduced."""
         self._reduced_ticks = 0
@@ -129,6 +132,35 @@ class ObserverStep(WindowedStep):
             pairs = _with_pair_keys(partials)
             self._add_to_run(partials, pairs["key"], now)
             self._merge(input_, self._unreported(input_, pairs))
+
+    def _merge(self, input_: Input, partials: pa.Table) -> None:
+        """Hold partials for the next flush, which knows the ticks that have ended."""
+        input_.held.append(partials)
+        if self._is_check_due(partials):
+            self._take_held(None)
+            self._check_state()
+
+    def _take_held(self, watermark: int | None) -> list[Emission]:
+        """Merge held partials into their ticks. Return ticks that have ended and of which nothing was stored before.
+
+        A year of ticks may end at once, and in the store each takes a millisecond per partition.
+        """
+        stored = {start for windows in self._window_stores() for start in windows.starts}
+        held = [(input_, partials) for input_ in self._inputs.values() for partials in input_.held]
+        ticks_of = [starts(partials["pane"].to_numpy(), self._rules.tick_ms) for _, partials in held]
+        ticks = np.unique(np.concatenate(ticks_of)) if held and watermark is not None else np.empty(0, np.int64)
+        ended = ticks[(ticks > max(stored, default=-MAX_WATERMARK)) & (ticks <= (watermark or 0) - self._rules.tick_ms)]
+        whole = ended if len(ended) + len(stored) <= self.ticks_per_commit else ended[:0]
+        tables = []
+        for (input_, partials), tick in zip(held, ticks_of, strict=True):
+            is_whole = np.isin(tick, whole)
+            with_tick = partials.set_column(partials.schema.get_field_index("pane"), "pane", pa.array(tick))
+            tables.append(with_tick.filter(pa.array(is_whole)))
+            if not is_whole.all():
+                super()._merge(input_, partials.filter(pa.array(~is_whole)))
+        for input_ in self._inputs.values():
+            input_.held = []
+        return list(_emissions(tables)) if len(whole) else []
 
     def _check_state(self) -> None:
         """Reduce the largest ticks while the state is too large, because the pipeline must go on without the measures.
@@ -183,14 +215,16 @@ class ObserverStep(WindowedStep):
 
     def flush(self, now: int) -> Iterable[OutputRecord]:
         """Yield changelog records for all changes, and the ticks that have ended."""
-        self._absorb()
         watermark = self._min_watermark()
+        whole = self._take_held(watermark)
+        self._absorb()
         has_ended = watermark == MAX_WATERMARK
         if has_ended:
-            ends = (windows.end for windows in self._window_stores())
+            ends = [windows.end for windows in self._window_stores()]
+            ends += [emission.window + self._rules.tick_ms for emission in whole[-1:]]
             watermark = max((end for end in ends if end is not None), default=None)
         last_end = self._last_end(watermark)
-        emissions_by_tick: dict[int, list[Emission]] = {}
+        emissions_by_tick = {emission.window: [emission] for emission in whole}
         for partition, input_ in self._inputs.items():
             input_.ended = has_ended and last_end == watermark
             for output in input_.windows.flush(last_end, now):
@@ -227,7 +261,7 @@ class ObserverStep(WindowedStep):
             return None
         starts = {start for windows in self._window_stores() for start in windows.starts}
         ends = sorted(start + self._rules.tick_ms for start in starts if start + self._rules.tick_ms <= watermark)
-        return ends[TICKS_PER_COMMIT - 1] if len(ends) > TICKS_PER_COMMIT else watermark
+        return ends[self.ticks_per_commit - 1] if len(ends) > self.ticks_per_commit else watermark
 
     def _tick_records(self, tick_start: int, emissions: Sequence[Emission], now: int) -> Iterator[OutputRecord]:
         """Yield the measures of a tick and the changes of the hot keys."""
@@ -319,6 +353,17 @@ def _with_pair_keys(partials: pa.Table) -> pa.Table:
     pairs = pc.binary_join_element_wise(partials["worker"].cast(pa.string()), partials["key"], "/")
     columns = {column.name: partials[column.name] for column in COLUMNS}
     return pa.table({"pane": partials["pane"], "key": pairs, **columns})
+
+
+def _emissions(tables: Sequence[pa.Table]) -> Iterator[Emission]:
+    """Yield the rows of each tick, from partials whose pane is their tick."""
+    rows = merge_partials(tables, ("pane", "key"), COLUMNS).sort_by("pane").combine_chunks()
+    ticks, keys = rows["pane"].to_numpy(), rows["key"].combine_chunks()
+    data = {column.name: rows[column.name].to_numpy() for column in COLUMNS}
+    cuts = np.flatnonzero(np.diff(ticks)) + 1
+    for first, end in zip([0, *cuts.tolist()], [*cuts.tolist(), len(ticks)], strict=True):
+        columns = {name: values[first:end] for name, values in data.items()}
+        yield Emission(int(ticks[first]), keys.slice(first, end - first), columns)
 
 
 class _Load(NamedTuple):

@@ -15,7 +15,6 @@ from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.step import Sample
-from skewless.stages.observer import step as observer_step
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.wire.columns import read_table, write_table
@@ -216,8 +215,8 @@ def test_observer_max_watermark_emits_the_last_tick_and_newer_ticks_follow() -> 
 
 
 def test_observer_many_ended_ticks_are_emitted_over_several_commits_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observer_step, "TICKS_PER_COMMIT", 2)
     step, emitted = observer(), []
+    step.ticks_per_commit = 2
     observe(step, 0, deltas(*[(60 * tick, "a", 0, 1) for tick in range(5)]), progress(MAX_WATERMARK))
     observe(step, 1, deltas((180, "b", 1, 2)), progress(MAX_WATERMARK))
     while True:
