@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -49,7 +49,7 @@ class Costs:
         self._cpu_s: float | None = None
         self._started_s = 0.0
         self._of_folders = defaultdict[str, Cost](Cost)
-        self._of_tests = Counter[str]()
+        self._of_tests: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logstart(self) -> None:
         self._started_s = time.monotonic()
@@ -92,7 +92,7 @@ class Costs:
                 write(sentence, red=True)
         if most := terminalreporter.config.getoption("durations"):
             terminalreporter.section(f"{most} tests with the most CPU time")
-            for nodeid, cpu_s in self._of_tests.most_common(most):
+            for nodeid, cpu_s in sorted(self._of_tests.items(), key=lambda cost: -cost[1])[:most]:
                 write(f"{cpu_s:>7.1f} s {nodeid}")
 
 

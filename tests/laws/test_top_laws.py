@@ -24,7 +24,7 @@ from skewless.algorithms.windowing import window
 from skewless.algorithms.windowing.assigner import HoppingWindows
 from skewless.stages.aggregator.ranker_step import RankerStep
 from skewless.stages.aggregator.ranking_step import RankingStep
-from skewless.stages.aggregator.step import AggregatorRules
+from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.wire.headers import headers_with
 from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import OutputRecord
@@ -48,6 +48,8 @@ class Setup:
     """Whether `aggregator.having` selects the keys with a sum of at least 0."""
     text: bool
     interval_ms: int
+    ranked: bool
+    """Whether keys are ranked from the beginning on, not from a restart of the aggregators on."""
 
     @property
     def windows(self) -> HoppingWindows:
@@ -89,6 +91,7 @@ setups = st.builds(
     selects=st.booleans(),
     text=st.booleans(),
     interval_ms=st.sampled_from([0, 0, 3, 10**6]),
+    ranked=st.sampled_from([True, True, True, False]),
 )
 tuples = st.builds(
     Tuples,
@@ -99,7 +102,7 @@ tuples = st.builds(
 )
 moves = st.builds(
     Move,
-    what=st.sampled_from(["feed"] * 4 + ["read"] * 3 + ["commit"] * 3 + ["abort", "kill", "rebalance"]),
+    what=st.sampled_from(["feed"] * 4 + ["read"] * 3 + ["commit"] * 3 + ["abort", "kill", "rebalance", "rank"]),
     stage=st.sampled_from(STAGES),
     process=st.integers(0, 2),
     amount=st.integers(1, 4),
@@ -113,6 +116,8 @@ class Model:
         self.setup, self.feed, self.fed = setup, list(feed), list[tuple[str, int, int]]()
         self.now = WALL_CLOCK
         self.watermarks = dict.fromkeys(range(setup.partitions), 0)
+        self.ranked, self.ranked_from = setup.ranked, 0
+        """Whether keys are ranked, and the end of windows from which on all of their tuples are."""
         self.reopens = False
         """Whether a tuple is behind the watermark of its partition."""
         counts = dict.fromkeys(("partials", "aggregates", "aggregator-changelog"), setup.partitions)
@@ -143,7 +148,9 @@ class Model:
         (by,) = (result for result in RESULTS if result.name == self.setup.by)
         return Ranking(self.setup.n, by, self.setup.conditions)
 
-    def aggregator(self) -> RankingStep:
+    def aggregator(self) -> AggregatorStep:
+        if not self.ranked:
+            return AggregatorStep(self.rules, worker_partitions=1, topic="partials")
         return RankingStep(self.rules, self.ranking, worker_partitions=1, topic="partials")
 
     def ranker(self) -> RankerStep:
@@ -173,6 +180,11 @@ class Model:
         record = OutputRecord("partials", write_partials(partials), partition=partition, headers=headers)
         self.topics["partials"].append(record)
 
+    def rank(self) -> None:
+        if not self.ranked:
+            self.ranked, self.ranked_from = True, max(self.watermarks.values()) + 1
+            self.stages["aggregator"].rebalance(2, commit=False, now=self.now)
+
     def make(self, move: Move) -> None:
         stage = self.stages[move.stage]
         process = stage.processes[move.process % len(stage.processes)]
@@ -185,6 +197,8 @@ class Model:
                     stage.read(process, partition, move.amount, self.now)
             case "commit":
                 stage.commit(process, self.now)
+            case "rank":
+                self.rank()
             case "abort":
                 stage.abort_transaction(process)
             case _:
@@ -196,6 +210,7 @@ class Model:
             pass
 
     def finish(self) -> None:
+        self.rank()
         self.feed_some(len(self.feed))
         for partition in range(self.setup.partitions):
             headers = headers_with(PARTIALS, {0: WatermarkState(MAX_WATERMARK)})
@@ -243,8 +258,13 @@ def check(model: Model) -> None:
     for row in found.values():
         del row["revision"]
         row["sum"] = number(row["sum"])
-    assert found == expected(setup, model.fed)
+    assert ranked(model, found) == ranked(model, expected(setup, model.fed))
     check_changes(model)
+
+
+def ranked(model: Model, ranks: dict[bytes, dict[str, Any]]) -> dict[bytes, dict[str, Any]]:
+    """Return the ranks of windows that were open when keys were ranked for the first time."""
+    return {key: row for key, row in ranks.items() if row["window_end"] >= model.ranked_from}
 
 
 def check_changes(model: Model) -> None:
@@ -302,6 +322,7 @@ def check_final_windows(model: Model) -> None:
     if model.setup.updates or model.reopens:
         return
     closed_until = min(model.watermarks.values())
-    ranks = expected(model.setup, model.fed)
+    ranks = ranked(model, expected(model.setup, model.fed)) if model.ranked else {}
     closed = {key for key, row in ranks.items() if row["window_end"] <= closed_until}
-    assert model.topics["top"].latest().keys() == closed
+    found = {key: msgspec.json.decode(value) for key, value in model.topics["top"].latest().items()}
+    assert ranked(model, found).keys() == closed

@@ -309,7 +309,7 @@ class WindowRows(Rows):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeWindow(Emission):
-    """Precedes the emissions of a window. All rows are in `rows`, which may be changed before they are written."""
+    """Precedes the emissions or the close of a window. Its rows may be changed, because they are written later."""
 
     rows: WindowRows
     version: int
@@ -317,16 +317,15 @@ class WholeWindow(Emission):
 
 
 class WholeWindowRows(WindowRows):
-    """Rows that are also yielded as a whole before some of them are emitted."""
+    """Rows that are also yielded as a whole before some of them are emitted, and when the window closes."""
 
     def flush(
         self, window: Window, event: WindowEvent, *, updates: bool, closed_until: int | None
     ) -> Iterator[Chunk | Emission]:
-        """Yield the whole window, if it has emissions, then what `WindowRows` yields."""
-        is_changed = self.has_changes or len(self.deferred) > 0
-        emits = is_changed if updates else event is not WindowEvent.EMIT
-        if emits and event is not WindowEvent.DEFER:
-            version = window.next_chunk + is_changed
+        """Yield the whole window, if it has emissions or closes, then what `WindowRows` yields."""
+        # Also at a close without changes: the window may be older than the setting that asks for whole windows.
+        if event in {WindowEvent.CLOSE, WindowEvent.CORRECT} or (updates and event is WindowEvent.EMIT):
+            version = window.next_chunk + (self.has_changes or len(self.deferred) > 0)
             yield WholeWindow(window.start, NO_KEYS, {}, rows=self, version=version)
         yield from super().flush(window, event, updates=updates, closed_until=closed_until)
 

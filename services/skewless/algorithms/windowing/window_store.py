@@ -261,7 +261,7 @@ class WindowStore:
 
 
 class WholeWindowStore(WindowStore):
-    """A store that also yields each window with all its rows before some of them are emitted."""
+    """A store that also yields each window with all its rows before some of them are emitted, and when it closes."""
 
     def _new_rows(self, chunks: Mapping[ChunkId, pa.Table | None]) -> Rows:
         return WholeWindowRows(self._columns, chunks)
