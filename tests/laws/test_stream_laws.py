@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from helpers.kafka import BASE, START_MS, Record, truth
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.message_batch import MessageBatch
 from skewless.spark.stream_merge import watermark_of
 from skewless.spark.stream_tasks import (
     PARTIALS,
@@ -70,21 +71,10 @@ def records_of(log: Iterable[tuple[int, str, int, int]]) -> list[Record]:
     return found
 
 
-def as_columns(records: Iterable[Record], now: int = NOW) -> pa.RecordBatch:
-    rows = [
-        {
-            "topic": "source", "partition": record.partition, "offset": record.offset, "timestamp": record.timestamp,
-            "key": record.key, "value": record.value, "now": now,
-        }
-        for record in records
-    ]  # fmt: skip
-    schema = pa.schema(
-        [
-            ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.int64()),
-            ("key", pa.binary()), ("value", pa.binary()), ("now", pa.int64()),
-        ]
-    )  # fmt: skip
-    return pa.RecordBatch.from_pylist(rows, schema=schema)
+def as_batch(records: Sequence[Record]) -> MessageBatch:
+    source = TopicPartition("source", records[0].partition)
+    outputs = [OutputRecord("source", record.value, record.key) for record in records]
+    return MessageBatch.of_outputs(source, outputs, NOW, records[0].offset)
 
 
 @dataclass
@@ -104,10 +94,10 @@ class Query:
         for record in records:
             by_partition[record.partition].append(record)
         counts = {"source": len(PARTITIONS), self.settings.topic("tuples"): len(PARTITIONS)}
-        task = SplitTask(self.settings, counts, dict(self.max_times))
+        task = SplitTask(self.settings, counts, dict(self.max_times), NOW)
         rows: list[tuple[str, int, bytes]] = []
         for own in by_partition.values():
-            for batch in task([as_columns(own[:3]), *([as_columns(own[3:])] if own[3:] else [])]):
+            for batch in task.split([as_batch(own[:3]), *([as_batch(own[3:])] if own[3:] else [])]):
                 rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
         return rows if self.settings.worker.cost.is_free else self.work(rows, counts)
 

@@ -126,19 +126,18 @@ def read(
     return spark.read.format("kafka").options(**options).load()
 
 
-def read_stream(  # noqa: PLR0913 - the last two by name
+def read_stream(
     spark: SparkSession,
     kafka: KafkaSettings,
     source: SourceSettings,
     starts: Mapping[str, Mapping[int, int]],
     *,
     records_per_batch: int,
-    headers: bool,
 ) -> DataFrame:
-    """Read the committed records of the source topics as a stream, from these offsets by topic and partition on.
+    """Plan the committed records of the source topics as a stream, from these offsets by topic and partition on.
 
-    Each task of a micro-batch reads a range of one partition in offset order. Partitions that are added later are read
-    from their beginning. Records that are deleted before they are read end the query.
+    Partitions that are added later begin at their first offset. Records that are deleted before they are read end the
+    query.
     """
     pattern = source.topics.match if isinstance(source.topics, TopicPattern) else None
     topics = {"subscribe": ",".join(source.select(()))} if pattern is None else {"subscribePattern": pattern}
@@ -146,7 +145,6 @@ def read_stream(  # noqa: PLR0913 - the last two by name
         **_reader_options(kafka),
         **topics,
         "startingOffsets": json.dumps({topic: {str(p): at for p, at in of.items()} for topic, of in starts.items()}),
-        "includeHeaders": str(headers).lower(),
         "groupIdPrefix": "spark-kafka",
         "maxOffsetsPerTrigger": str(records_per_batch),
         "failOnDataLoss": "true",

@@ -12,7 +12,8 @@ import pyspark.worker  # noqa: F401 - imported for the processes that are forked
 from pyspark.daemon import manager
 
 import skewless.spark.batch_pipeline
-import skewless.spark.stream_merge  # noqa: F401 - as above
+import skewless.spark.stream_merge
+import skewless.spark.stream_source  # noqa: F401 - as above
 
 if __name__ == "__main__":
     # The forked processes collect garbage after each task, and need not look at the modules.

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from skewless.parsing.source_records import RecordColumns
-from skewless.wire.record import Headers
 
 
 def record_columns(batch: pa.RecordBatch, source_partition: int | str) -> RecordColumns:
@@ -17,18 +14,13 @@ def record_columns(batch: pa.RecordBatch, source_partition: int | str) -> Record
     """
     names = batch.schema.names
     keys = batch["key"].to_pylist() if "key" in names else ()
-    headers = header_columns(batch)
+    headers = (
+        [_headers(entries) for entries in batch["headers"].to_pylist()] if "headers" in names else [()] * len(batch)
+    )
     partition = source_partition if isinstance(source_partition, int) else 0
     if "partition" in names:
         partition = batch["partition"][0].as_py()
     return RecordColumns(batch["value"].to_pylist(), batch["timestamp"].to_numpy(), keys, headers, partition)
-
-
-def header_columns(batch: pa.RecordBatch) -> Sequence[Headers]:
-    """Return the headers of each record; none without the column `headers`."""
-    if "headers" not in batch.schema.names:
-        return [()] * len(batch)
-    return [_headers(entries) for entries in batch["headers"].to_pylist()]
 
 
 def _headers(entries: list[dict[str, bytes | str | None]] | None) -> list[tuple[str, bytes | None]]:

@@ -1,8 +1,8 @@
 """The query of `skewless stream`: runs the micro-batches, and commits what is complete.
 
-A micro-batch is one Spark job of two stages. The first one reads the records of each source partition as partials. The
-second one merges the partials, and commits each partition of `aggregates` in a transaction of its own. Then the driver
-commits the offsets of the source, which name the micro-batch as complete.
+A micro-batch is one Spark job of two stages. The first one reads the records of the source as partials. The second one
+merges the partials, and commits each partition of `aggregates` in a transaction of its own. Then the driver commits the
+offsets of the source, which name the micro-batch as complete.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from skewless.spark.stream_merge import (
     topic_ids_of,
     watermark_of,
 )
+from skewless.spark.stream_source import ReadTask, SourceRange, planned, spread
 from skewless.spark.stream_start import SourceState, StreamStart, committed_sources, transactional_id
 from skewless.spark.stream_tasks import (
     PARTIALS,
@@ -93,7 +94,7 @@ class TriggerProgress:
     open_windows: int
     """The most open windows of any partition."""
     slowest_to_mean: float
-    """Time of the slowest task that read records or was a worker, divided by the mean."""
+    """Time of the slowest task that aggregated tuples, divided by the mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class StreamJob:
         self._holders: dict[int, Address] = {}
         """Processes that hold the windows of the tasks that merge."""
         self._secret = secrets.token_bytes(32)
-        self._query_id = ""
+        self._checkpoint = self._query_id = ""
         self._has_id = threading.Event()
         self._producer = self._opened()
         self.error: SkewlessError | None = None
@@ -153,24 +154,8 @@ class StreamJob:
         settings = self._settings
         user_module.send(self._spark, settings.splitter)
         self._check_first()
-        headers = bool(settings.splitter.headers)
         records = kafka_options.read_stream(
-            self._spark,
-            settings.kafka,
-            settings.aggregated,
-            self.start.offsets(),
-            records_per_batch=RECORDS_PER_BATCH,
-            headers=headers,
-        ).select(
-            "topic",
-            "partition",
-            "offset",
-            F.unix_millis("timestamp").alias("timestamp"),
-            "key",
-            "value",
-            *(["headers"] if headers else []),
-            # The time of the micro-batch is in Spark's checkpoint, so a repetition refuses the same records.
-            F.unix_millis(F.current_timestamp()).alias("now"),
+            self._spark, settings.kafka, settings.aggregated, self.start.offsets(), records_per_batch=RECORDS_PER_BATCH
         )
         trigger: dict[str, Any] = (
             {"availableNow": True}
@@ -185,7 +170,7 @@ class StreamJob:
         self._spark.conf.set("spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "false")
         writer = records.writeStream.queryName(settings.full_name).foreachBatch(self._run)
         query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
-        self._query_id = query.id
+        self._checkpoint, self._query_id = checkpoint, query.id
         self._has_id.set()
         try:
             yield query
@@ -210,19 +195,19 @@ class StreamJob:
             if self._stopped:
                 raise RuntimeError("the query is stopped")  # otherwise Spark would commit the micro-batch
             try:
-                self._process(records, number)
+                self._process(records.sparkSession, number)
             except SkewlessError as error:
                 self.error = error
                 raise
 
-    def _process(self, records: DataFrame, number: int) -> None:
+    def _process(self, spark: SparkSession, number: int) -> None:
         started = time.monotonic()
         batch = f"{self._query_id}/{number}"
         if batch == self._batch:
             return
         self._check_order(batch, number)
         self._find_partitions()
-        outcomes = self._merge(self._aggregated(records), self._batch, batch)
+        outcomes = self._merge(self._aggregated(spark, number), self._batch, batch)
         self._observe(outcomes.progress, batch)
         self._merged_watermark = self._watermark()
         self._commit()
@@ -258,24 +243,32 @@ class StreamJob:
         if new := {source.topic for source in self._sources} - self._topic_ids.keys():
             self._topic_ids |= topic_ids_of(self._settings, new)
 
-    def _aggregated(self, records: DataFrame) -> DataFrame:
-        """Return the partials of records, with progress, late tuples and dead letters."""
-        split = self._split_task()
-        rows = records.mapInArrow(as_function(split), ROWS)
+    def _aggregated(self, spark: SparkSession, number: int) -> DataFrame | None:
+        """Return the partials of a micro-batch, with progress, late tuples and dead letters; None without records."""
+        now, ends = planned(spark, self._checkpoint, number)
+        # Of the own commits, because only transaction markers are between the end of the last micro-batch and them.
+        begins = {source: state.offset for source, state in self._sources.items()}
+        ranges = [SourceRange(source, begins[source], end) for source, end in ends.items() if begins[source] < end]
+        if not ranges:
+            return None
+        tasks = spread(ranges, spark.sparkContext.defaultParallelism)
+        split = self._split_task(now)
+        numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
+        rows = numbers.mapInArrow(as_function(ReadTask(split, tasks)), ROWS)
         if self._settings.worker.cost.is_free:
             return rows
         workers = self._settings.router.workers
         numbered = in_partitions(rows.withColumn("task", F.col("partition") % workers), workers, "task")
         return numbered.mapInArrow(as_function(WorkTask(self._settings, split.partition_counts)), ROWS)
 
-    def _split_task(self) -> SplitTask:
+    def _split_task(self, now: int) -> SplitTask:
         counts: dict[str, int] = {}
         for source in self._sources:
             counts[source.topic] = max(counts.get(source.topic, 0), source.partition + 1)
         tuples = self._settings.topic("tuples")
         counts[tuples] = self.start.partition_counts[tuples]
         max_times = {source: state.checkpoint.max_time for source, state in self._sources.items()}
-        return SplitTask(self._settings, counts, max_times)
+        return SplitTask(self._settings, counts, max_times, now)
 
     def _observe(self, progress: Sequence[SourceProgress], batch: str) -> None:
         """Note what was read of the source partitions."""
@@ -397,7 +390,7 @@ class StreamJob:
 
     def _progress(self, number: int, outcomes: _Outcomes, seconds: float) -> TriggerProgress:
         progress, merged, lag = outcomes.progress, outcomes.merged, self._lag()
-        times = [task.seconds for task in outcomes.work or progress]
+        times = [task.seconds for task in outcomes.work]
         newest = max((of_source.newest_ms for of_source in progress), default=0)
         return TriggerProgress(
             number=number,

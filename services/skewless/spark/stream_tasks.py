@@ -1,25 +1,22 @@
 """Tasks of a micro-batch of `skewless stream`. They run the steps of the stages, without Spark and without Kafka.
 
-A `SplitTask` reads the records of source partitions as splitter and worker do: records in, partials out. Where each
-tuple costs time, it chooses a worker for each tuple as the router does, and a `WorkTask` per worker aggregates them.
+A `SplitTask` processes the records of source partitions as splitter and worker do: records in, partials out. Where
+each tuple costs time, it chooses a worker for each tuple as the router does. A `WorkTask` per worker aggregates them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import SkewlessError
-from skewless.spark.record_columns import header_columns
 from skewless.spark.stream_windows import step_of
 from skewless.stages.router.step import RouterStep
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -27,7 +24,7 @@ from skewless.stages.splitter.step import SplitterStep
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import schema_header
-from skewless.wire.record import Headers, OutputRecord, OwnHeaders
+from skewless.wire.record import OutputRecord, OwnHeaders
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat
 
@@ -55,48 +52,21 @@ class SourceProgress(msgspec.Struct):
     tuples: int = 0
     late: int = 0
     dead_letters: int = 0
-    now: int = 0
-    """Wall-clock time of the micro-batch in ms."""
-    seconds: float = 0.0
-    """Time that the task spent."""
 
 
 class WorkProgress(msgspec.Struct):
-    """What the task of a worker has done."""
+    """What a task that has aggregated tuples has done."""
 
-    tuples: int = 0
-    seconds: float = 0.0
+    tuples: int
+    seconds: float
     """Time that the task spent, with the simulated cost."""
-
-
-@dataclass(slots=True)
-class SourceBatch:
-    """Records of a source partition in Spark's columns. Implements `Batch`."""
-
-    topic: str
-    partition: int
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None]
-    offsets: Sequence[int]
-    timestamps: NDArray[np.int64]
-    headers: Sequence[Headers]
-
-    @property
-    def size(self) -> int:
-        """Bytes of all values."""
-        return sum(map(len, filter(None, self.values)))
-
-    def part(self, rows: slice) -> SourceBatch:
-        """Return some of the records."""
-        columns = (self.values, self.keys, self.offsets, self.timestamps, self.headers)
-        return SourceBatch(self.topic, self.partition, *(column[rows] for column in columns))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class SplitTask:
-    """Reads the records of a micro-batch as partials. Spark sends it to the tasks.
+    """Turns the records of a micro-batch into partials. Spark sends it to the tasks.
 
-    A task reads whole ranges of source partitions in the order of their offsets, so lateness is final.
+    A task gets whole ranges of source partitions, each in the order of its offsets, so lateness is final.
     """
 
     settings: PipelineSettings
@@ -104,25 +74,18 @@ class SplitTask:
     """Number of partitions of the source topics and of `tuples`, by full name."""
     max_times: Mapping[TopicPartition, int | None]
     """Largest event time before the micro-batch, of all source partitions."""
+    now: int
+    """Wall-clock time of the micro-batch in ms."""
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield `ROWS`. Columns: topic, partition, offset, timestamp, key, value, now, and headers if they are read."""
-        reader: _SourceReader | None = None
+    def split(self, batches: Iterable[MessageBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield `ROWS`."""
+        started = time.perf_counter()
+        splitter = _Splitter(self)
         for batch in batches:
-            for part in _by_partition(batch):
-                reader = reader or _SourceReader(self, part["now"][0].as_py())
-                yield from reader.add(part)
-        if reader is not None:
-            yield from reader.finish()
-
-
-def _by_partition(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch where the source partition changes."""
-    topics, partitions = batch["topic"].dictionary_encode().indices.to_numpy(), batch["partition"].to_numpy()
-    cuts = np.flatnonzero((np.diff(topics) != 0) | (np.diff(partitions) != 0)) + 1
-    for start, end in zip([0, *cuts.tolist()], [*cuts.tolist(), batch.num_rows], strict=True):
-        if end > start:
-            yield batch.slice(start, end - start)
+            splitter.process(batch)
+            yield from splitter.rows.take()
+        splitter.finish(started)
+        yield from splitter.rows.take()
 
 
 @dataclass(slots=True)
@@ -143,6 +106,10 @@ class _Rows:
             if output.value is not None and output.partition is not None:  # a watermark has no value
                 self.add(PARTIALS, output.partition, output.value)
 
+    def add_work(self, tuples: int, started: float) -> None:
+        """Add the progress of a task that has started at this time."""
+        self.add(WORK, 0, msgspec.json.encode(WorkProgress(tuples, time.perf_counter() - started)))
+
     def take(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows, and drop them."""
         if self.kinds:
@@ -151,129 +118,116 @@ class _Rows:
         self.kinds, self.partitions, self.blocks = [], [], []
 
 
-class _SourceReader:
-    """Reads the source partitions of one task, one after the other."""
+@dataclass(slots=True)
+class _Source:
+    """A source partition of a task."""
 
-    def __init__(self, task: SplitTask, now: int) -> None:
-        self._now = now
-        self._max_times = task.max_times
+    number: int
+    """That of the worker partition which stands for it, and of its partition of `tuples`."""
+    progress: SourceProgress
+    router: RouterStep | None
+    """Chooses a worker for each tuple, if tuples have a cost. It starts without loads and knows this partition only, so
+    a repeated task chooses the same workers, in whichever order it reads the partitions."""
+    records: list[OutputRecord] = field(default_factory=list)
+    """Late tuples and dead letters that are not yet rows."""
+
+
+class _Splitter:
+    """Processes the records of one task."""
+
+    def __init__(self, task: SplitTask) -> None:
+        self.rows = _Rows()
+        self._task = task
         self._numbers = {source: number for number, source in enumerate(sorted(task.max_times))}
         self._targets = task.settings.topics.aggregator_partitions
         counts, tuples = dict(task.partition_counts), task.settings.topic("tuples")
         self._splitter = step_of("splitter", task.settings, counts, SplitterStep)
         self._splitter.observe_topics({topic: count for topic, count in counts.items() if topic != tuples})
         self._worker = step_of("worker", task.settings, counts, WorkerStep)
-        self._router: RouterStep | None = None
-        if not task.settings.worker.cost.is_free:
-            # It starts without loads, so that a repeated task chooses the same workers.
-            self._router = step_of("router", task.settings, counts, RouterStep)
         self._schema = _tuples_header(task.settings)
-        self._source: TopicPartition | None = None
-        self._opened: set[TopicPartition] = set()
-        self._number = 0
-        self._progress = SourceProgress("", 0)
-        self._records: list[OutputRecord] = []
-        self._rows = _Rows()
+        self._sources: dict[TopicPartition, _Source] = {}
 
-    def add(self, records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Read the next records, all of one source partition."""
-        started = time.perf_counter()
-        source = TopicPartition(records["topic"][0].as_py(), records["partition"][0].as_py())
-        if source != self._source:
-            self._close()
-            self._open(source)
-        batch = SourceBatch(
-            *source,
-            values=records["value"].to_pylist(),
-            keys=records["key"].to_pylist(),
-            offsets=records["offset"].to_pylist(),
-            timestamps=records["timestamp"].to_numpy(),
-            headers=header_columns(records),
-        )
+    def process(self, batch: MessageBatch) -> None:
+        """Process the next records of a source partition."""
+        source = self._sources.get(batch.source) or self._open(batch.source)
+        before = self._splitter.tuples
         outputs = self._split(batch)
         tuples = [output for output in outputs if output.topic == "tuples"]
-        if tuples and self._router is not None:
-            self._route(self._router, tuples)
+        if tuples and source.router is not None:
+            self._route(source.number, source.router, tuples)
         elif tuples:
-            target = TopicPartition("worker-input", self._number)
-            deque(self._worker.process(MessageBatch.of_outputs(target, tuples, self._now), self._now), maxlen=0)
-        self._add_records([output for output in outputs if output.topic != "tuples"])
-        progress = self._progress
-        progress.records += records.num_rows
-        progress.next_offset, progress.newest_ms = batch.offsets[-1] + 1, int(batch.timestamps[-1])
+            target = TopicPartition("worker-input", source.number)
+            now = self._task.now
+            deque(self._worker.process(MessageBatch.of_outputs(target, tuples, now), now), maxlen=0)
+        self._add_records(source, [output for output in outputs if output.topic != "tuples"])
+        progress = source.progress
+        progress.records += len(batch.messages)
+        progress.tuples += self._splitter.tuples - before
+        progress.next_offset, progress.newest_ms = batch.next_offset, batch.last_timestamp
         if self._worker.wants_commit:
             self._flush()
-        progress.seconds += time.perf_counter() - started
-        yield from self._rows.take()
 
-    def _route(self, router: RouterStep, tuples: list[OutputRecord]) -> None:
+    def _open(self, partition: TopicPartition) -> _Source:
+        number, task = self._numbers[partition], self._task
+        self._splitter.assign(partition, encode_checkpoint(Checkpoint(task.max_times[partition])), ())
+        self._worker.assign(number, None, ())
+        router: RouterStep | None = None
+        if not task.settings.worker.cost.is_free:
+            router = step_of("router", task.settings, task.partition_counts, RouterStep)
+            router.assign(number, None, ())
+        source = self._sources[partition] = _Source(number, SourceProgress(*partition), router)
+        return source
+
+    def _route(self, number: int, router: RouterStep, tuples: list[OutputRecord]) -> None:
         """Choose a worker for each tuple. The driver knows the watermarks, so the records have none."""
+        now = self._task.now
         records = [OutputRecord("tuples", output.value, headers=self._schema) for output in tuples]
-        batch = MessageBatch.of_outputs(TopicPartition("tuples", self._number), records, self._now)
-        for output in router.process(batch, self._now):
+        batch = MessageBatch.of_outputs(TopicPartition("tuples", number), records, now)
+        for output in router.process(batch, now):
             if output.value is not None and output.partition is not None:
-                self._rows.add(TUPLES, output.partition, output.value)
+                self.rows.add(TUPLES, output.partition, output.value)
 
-    def _open(self, source: TopicPartition) -> None:
-        if source in self._opened:
-            raise ValueError(f"the records of {source} are not one range of offsets in this task")
-        self._opened.add(source)
-        self._source, self._number = source, self._numbers[source]
-        self._splitter.assign(source, encode_checkpoint(Checkpoint(self._max_times[source])), ())
-        self._worker.assign(self._number, None, ())
-        if self._router is not None:
-            self._router.assign(self._number, None, ())
-        self._progress = SourceProgress(*source, now=self._now)
-
-    def _split(self, batch: SourceBatch) -> list[OutputRecord]:
+    def _split(self, batch: MessageBatch) -> list[OutputRecord]:
         """Return tuples, late tuples and dead letters. A record whose parsing fails becomes a dead letter."""
-        source = TopicPartition(batch.topic, batch.partition)
-        before = self._splitter.checkpoint(source)
+        before = self._splitter.checkpoint(batch.source)
         try:
-            return list(self._splitter.process(batch, self._now))
+            return list(self._splitter.process(batch, self._task.now))
         except OUTSIDE_RECORDS:
             raise
         except Exception as error:  # noqa: BLE001 - a format of a package may raise anything
-            self._splitter.assign(source, before, ())
-            count = len(batch.offsets)
-            if count == 1:
+            self._splitter.assign(batch.source, before, ())
+            messages, half = batch.messages, len(batch.messages) // 2
+            if not half:
                 return [dead_letter(batch.topic, batch, 0, f"cannot be processed: {type(error).__name__}: {error}")]
-            return [*self._split(batch.part(slice(count // 2))), *self._split(batch.part(slice(count // 2, None)))]
+            halves = (MessageBatch(batch.source, 0, part) for part in (messages[:half], messages[half:]))
+            return [output for part in halves for output in self._split(part)]
 
-    def _add_records(self, records: list[OutputRecord]) -> None:
+    def _add_records(self, source: _Source, records: list[OutputRecord]) -> None:
         late = sum(record.topic == "late" for record in records)
-        self._progress.late += late
-        self._progress.dead_letters += len(records) - late
-        self._records += records
-        if len(self._records) >= RECORDS_PER_BLOCK:
-            self._write_records()
+        source.progress.late += late
+        source.progress.dead_letters += len(records) - late
+        source.records += records
+        if len(source.records) >= RECORDS_PER_BLOCK:
+            self._write_records(source)
 
-    def _write_records(self) -> None:
-        if self._records:
-            self._rows.add(RECORDS, self._number % self._targets, msgspec.msgpack.encode(self._records))
-            self._records = []
+    def _write_records(self, source: _Source) -> None:
+        if source.records:
+            self.rows.add(RECORDS, source.number % self._targets, msgspec.msgpack.encode(source.records))
+            source.records = []
 
     def _flush(self) -> None:
         """Write the partials of all source partitions since the last flush."""
-        self._rows.add_partials(self._worker.flush(self._now))
+        self.rows.add_partials(self._worker.flush(self._task.now))
 
-    def _close(self) -> None:
-        """End the source partition that is open."""
-        if self._source is None:
-            return
-        self._write_records()
-        self._progress.max_time = decode_checkpoint(self._splitter.checkpoint(self._source)).max_time
-        self._progress.tuples = self._splitter.tuples
-        self._splitter.tuples = 0
-        self._rows.add(PROGRESS, 0, msgspec.json.encode(self._progress))
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the remaining rows."""
-        started = time.perf_counter()
+    def finish(self, started: float) -> None:
+        """Write the remaining rows of a task that has started at this time."""
         self._flush()
-        self._progress.seconds += time.perf_counter() - started
-        self._close()
-        yield from self._rows.take()
+        for partition, source in self._sources.items():
+            self._write_records(source)
+            source.progress.max_time = decode_checkpoint(self._splitter.checkpoint(partition)).max_time
+            self.rows.add(PROGRESS, 0, msgspec.json.encode(source.progress))
+        if self._task.settings.worker.cost.is_free:
+            self.rows.add_work(self._worker.tuples, started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +245,7 @@ class WorkTask:
         """Yield `ROWS`, and one row of kind WORK if there were tuples. Columns: those of `ROWS`."""
         started = time.perf_counter()
         step = step_of("worker", self.settings, self.partition_counts, WorkerStep)
-        header, progress, rows = _tuples_header(self.settings), WorkProgress(), _Rows()
+        header, rows = _tuples_header(self.settings), _Rows()
         workers: set[int] = set()
         busy_until = 0.0
         for batch in batches:
@@ -317,8 +271,7 @@ class WorkTask:
             yield from rows.take()
         if step.tuples:
             rows.add_partials(step.flush(0))
-            progress.tuples, progress.seconds = step.tuples, time.perf_counter() - started
-            rows.add(WORK, 0, msgspec.json.encode(progress))
+            rows.add_work(step.tuples, started)
         yield from rows.take()
 
 

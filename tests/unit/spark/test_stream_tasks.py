@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.message_batch import MessageBatch
 from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import SourceRecords
@@ -25,21 +25,6 @@ SETTINGS = PipelineSettings.model_validate(
 )
 
 
-def columns(values: list[bytes]) -> pa.RecordBatch:
-    count = len(values)
-    return pa.record_batch(
-        {
-            "topic": pa.array([SOURCE.topic] * count),
-            "partition": pa.array([SOURCE.partition] * count, pa.int32()),
-            "offset": pa.array(range(count), pa.int64()),
-            "timestamp": pa.array([NOW] * count, pa.int64()),
-            "key": pa.array([b"k"] * count, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "now": pa.array([NOW] * count, pa.int64()),
-        }
-    )
-
-
 def test_split_task_record_whose_parsing_fails_is_a_dead_letter_and_its_neighbours_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -53,8 +38,10 @@ def test_split_task_record_whose_parsing_fails_is_a_dead_letter_and_its_neighbou
     monkeypatch.setattr(RecordParser, "parse", failing)
     good = [b'{"key": "a", "time": %d}' % (NOW - 1_000 * number) for number in range(6)]
     counts = {SOURCE.topic: 1, SETTINGS.topic("tuples"): 1}
-    task = SplitTask(SETTINGS, counts, {SOURCE: None})
-    rows = [row for batch in task([columns([*good[:4], b"poison", *good[4:]])]) for row in batch.to_pylist()]
+    records = [OutputRecord(SOURCE.topic, value, b"k") for value in (*good[:4], b"poison", *good[4:])]
+    task = SplitTask(SETTINGS, counts, {SOURCE: None}, NOW)
+    batches = task.split([MessageBatch.of_outputs(SOURCE, records, NOW)])
+    rows = [row for batch in batches for row in batch.to_pylist()]
     (progress,) = (msgspec.json.decode(row["block"], type=SourceProgress) for row in rows if row["kind"] == PROGRESS)
     assert (progress.records, progress.tuples, progress.dead_letters, progress.next_offset) == (7, 6, 1, 7)
     assert progress.max_time == NOW

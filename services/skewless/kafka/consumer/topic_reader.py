@@ -20,13 +20,13 @@ from skewless.wire.record import Headers
 POLL_S = 0.05
 STALL_TIMEOUT_S = 60.0
 """Maximum wait for records that exist: an open transaction hides them until the broker aborts it."""
-PartitionRecords = tuple[int, list[Message]]
+Records = list[Message]
+PartitionRecords = tuple[int, Records]
 """A partition and records of it, in the order of their offsets."""
 _OPTIONS = {
     "group.id": "unused",  # librdkafka requires a group and looks up its coordinator, although it assigns no partitions
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
-    "auto.offset.reset": "earliest",  # retention may delete records while they are read
     "fetch.wait.max.ms": 20,
     "fetch.queue.backoff.ms": 20,
 }
@@ -80,14 +80,24 @@ class TopicReader:
         topic: str,
         starts: Mapping[int, int],
         read_ahead: ReadAhead = DEFAULT_READ_AHEAD,
+        *,
+        skip_deleted: bool = True,
     ) -> None:
+        """`skip_deleted`: retention may delete records before they are read. Otherwise this is an error."""
         self._topic = topic
         self._servers = kafka.bootstrap_servers
         self._batch_records = read_ahead.batch_records
         self._unread: dict[int, int] = {}
         """Ends of the partitions that `read_to` has still to read."""
         self._consumer: Consumer = create_client(
-            Consumer, {**QUIET, **read_ahead.client_options(), **kafka.client_options(), **_OPTIONS}
+            Consumer,
+            {
+                **QUIET,
+                **read_ahead.client_options(),
+                **kafka.client_options(),
+                **_OPTIONS,
+                "auto.offset.reset": "earliest" if skip_deleted else "error",
+            },
         )
         self._consumer.assign([TopicPartition(topic, partition, start) for partition, start in starts.items()])
 
@@ -149,12 +159,17 @@ class TopicReader:
 
 
 def read_ranges(
-    kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], read_ahead: ReadAhead = DEFAULT_READ_AHEAD
+    kafka: KafkaSettings,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    read_ahead: ReadAhead = DEFAULT_READ_AHEAD,
+    *,
+    skip_deleted: bool = True,
 ) -> Iterator[PartitionRecords]:
     """Yield the committed records of each range (first offset, end offset exclusive), as `TopicReader.read_to`."""
     if unread := {partition: (begin, end) for partition, (begin, end) in ranges.items() if begin < end}:
         starts = {partition: begin for partition, (begin, _) in unread.items()}
-        with TopicReader(kafka, topic, starts, read_ahead) as reader:
+        with TopicReader(kafka, topic, starts, read_ahead, skip_deleted=skip_deleted) as reader:
             yield from reader.read_to({partition: end for partition, (_, end) in unread.items()})
 
 
