@@ -38,7 +38,7 @@ def made_up(count: int, seed: int = 7) -> Iterator[Sent]:
     keys = np.minimum(random.zipf(1.3, count), 500)
     delays = random.integers(0, 10_000, count) + np.where(random.random(count) < 0.02, 60_000, 0)
     for number in range(count):
-        time = START_MS + number // PARTITIONS * 100 - int(delays[number])
+        time = START_MS + number // PARTITIONS * 20 - int(delays[number])
         yield number % PARTITIONS, b'{"key":"k%d","value":%d,"time":%d}' % (keys[number], number % 100, time)
 
 

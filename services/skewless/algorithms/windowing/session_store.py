@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import PartialColumn
+from skewless.algorithms.keyed_table import TEXT_BYTES
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SessionWindows
 from skewless.algorithms.windowing.window import (
     EMIT_COUNT,
@@ -34,7 +35,10 @@ from skewless.algorithms.windowing.window import (
     WindowState,
 )
 from skewless.algorithms.windowing.window_store import NEVER, WindowStore
+from skewless.errors import LimitError
 
+MAX_CHUNKS = 256
+"""Closed sessions in more chunks of Arrow than this are combined."""
 _BEGINNING = -(2**63)
 
 
@@ -88,20 +92,23 @@ class SessionRows(Rows):
         self._columns = columns
         self._windows = windows
         self._emitted_until = _or_beginning(closed_until)
-        """Without `updates`, sessions that end at or before this time are emitted."""
+        """Time up to which sessions were closed at the last flush. Without `updates`, these are emitted."""
         self._changes: pa.Table | None = None
         """Partial sessions since the last flush, by key and time."""
         schema = pa.schema([("key", pa.string()), *((column.name, column.type) for column in columns)])
         tables = [table.select(schema.names).cast(schema) for table in chunks.values() if table is not None]
         self._table = self._merged(pa.concat_tables([schema.empty_table(), *tables]))[0]
+        self._closed: pa.Table = schema.empty_table()
+        """Sessions that were closed at the last flush. Only a tuple of a partition that was idle can change them."""
 
     def __len__(self) -> int:
-        return int(self._table.num_rows)
+        return int(self._table.num_rows) + int(self._closed.num_rows)
 
     @property
     def nbytes(self) -> int:
         """Bytes of sessions and changes."""
-        return int(self._table.nbytes) + (0 if self._changes is None else int(self._changes.nbytes))
+        tables = [self._table, self._closed, *([] if self._changes is None else [self._changes])]
+        return sum(int(table.nbytes) for table in tables)
 
     @property
     def has_changes(self) -> bool:
@@ -110,7 +117,7 @@ class SessionRows(Rows):
 
     @property
     def end(self) -> int:
-        """End of the newest session."""
+        """End of the newest session that was not closed at the last flush."""
         tables = [self._table] if self._changes is None else [self._table, self._changes]
         return max(int(self._ends(table).max(initial=_BEGINNING)) for table in tables)
 
@@ -133,11 +140,14 @@ class SessionRows(Rows):
     ) -> Iterator[Chunk | Emission]:
         """Write the changed sessions, delete what was emitted of swallowed ones, and emit what is due."""
         self.unchanged_flushes = 0 if self.has_changes else self.unchanged_flushes
-        changed = np.zeros(len(self), dtype=np.bool_)
+        changed = np.zeros(self._table.num_rows, dtype=np.bool_)
         if self._changes is not None:
+            if int(self._changes[FIRST.name].to_numpy().min()) < self._emitted_until:
+                self._table = _joined(self._table, self._closed).combine_chunks()
+                self._closed = self._closed.schema.empty_table()
             changed, chunk, swallowed = self._apply(self._changes, updates=updates)
             self._changes = None
-            yield from window.write(_portions(chunk), lambda: _portions(self._table))
+            yield from window.write(_portions(chunk), lambda: _portions(_joined(self._closed, self._table)))
             for part, _ in _portions(swallowed):
                 yield Emission(window.start, part["key"].combine_chunks(), self._bounds(part), deletes=True)
         ends = self._ends(self._table)
@@ -146,13 +156,22 @@ class SessionRows(Rows):
             if updates
             else self._are_closing(ends, closed_until) | (changed & (ends <= _or_beginning(closed_until)))
         )
-        self._emitted_until = max(self._emitted_until, _or_beginning(closed_until))
         due = self._table.filter(pa.array(is_due))
+        self._emitted_until = max(self._emitted_until, _or_beginning(closed_until))
+        self._set_closed_aside(ends <= self._emitted_until)
         for part, _ in _portions(due):
             data = {column.name: column.from_arrow(part[column.name]) for column in self._columns}
             emit_counts = data.pop(EMIT_COUNT.name)
             data["revision"] = emit_counts - 1 if updates else emit_counts
             yield Emission(window.start, part["key"].combine_chunks(), data | self._bounds(part))
+
+    def _set_closed_aside(self, is_closed: NDArray[np.bool_]) -> None:
+        if not is_closed.any():
+            return
+        self._closed = _joined(self._closed, self._table.filter(pa.array(is_closed)))
+        if self._closed["key"].num_chunks > MAX_CHUNKS:
+            self._closed = self._closed.combine_chunks()
+        self._table = self._table.filter(pa.array(~is_closed))
 
     def _apply(self, changes: pa.Table, *, updates: bool) -> tuple[NDArray[np.bool_], pa.Table, pa.Table]:
         """Merge changes into the sessions of their keys.
@@ -182,7 +201,7 @@ class SessionRows(Rows):
         chunk = self._windows.merged(added, dense, self._columns)
         for column, values in ((FIRST, merged[FIRST.name]), (LAST, merged[LAST.name]), (EMIT_COUNT, emissions)):
             chunk = _with(chunk, column.name, np.asarray(values)[sessions])
-        self._table = pa.concat_tables([others, merged]).combine_chunks()
+        self._table = _joined(others, merged).combine_chunks()
         is_changed = np.concatenate((np.zeros(others.num_rows, dtype=np.bool_), changed))
         return is_changed, chunk, touched.filter(pa.array(was_emitted & ~is_kept))
 
@@ -209,6 +228,17 @@ class SessionRows(Rows):
 
 def _or_beginning(time: int | None) -> int:
     return _BEGINNING if time is None else time
+
+
+def _joined(*tables: pa.Table) -> pa.Table:
+    """Return the rows of some tables. Raises LimitError if their keys do not fit into an Arrow array."""
+    joined = pa.concat_tables(tables)
+    if joined["key"].nbytes > TEXT_BYTES:
+        raise LimitError(
+            f"the keys of the sessions of one span have more than {TEXT_BYTES} bytes in one partition: use a shorter "
+            "aggregator.window.session.max_s, or more topics.aggregator_partitions, for a new pipeline"
+        )
+    return joined
 
 
 def _with(table: pa.Table, name: str, values: NDArray[np.int64]) -> pa.Table:
