@@ -188,6 +188,12 @@ def test_sessions_of_a_web_log_equal_a_plain_loop_in_the_stages_and_in_batch(
     } == expected
     assert len(expected) > 4_000
     assert audited(pipeline)["compared"] == len(expected)
+    lines_of_results = output_of("results", "-f", str(pipeline.file), "--window", "all", "--json").splitlines()
+    shown = {
+        (row["key"], row["window_start"], row["window_end"]): row["count"] for row in map(json.loads, lines_of_results)
+    }
+    assert shown == expected
+    output_of("evaluate", "-f", str(pipeline.file), "--json")
     output_of("batch", "-f", str(pipeline.file), "--out", str(tmp_path / "batch"), "--format", "json")
     rows = [json.loads(line) for file in (tmp_path / "batch").rglob("*.json") for line in file.read_text().splitlines()]
     found = {(row["key"], row["window_start"], row["window_end"]): row["count"] for row in rows if "window_end" in row}

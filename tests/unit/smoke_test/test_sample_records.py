@@ -9,6 +9,7 @@ import pytest
 
 from helpers.formats import SIMPLEST
 from skewless.algorithms.windowing.assigner import tumbling
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.errors import ConfigurationError
 from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.formats.base import Format
@@ -72,3 +73,10 @@ def test_smoke_test_settings_that_change_the_keys_are_refused() -> None:
     expected = check._expected_counts(RecordParser(settings), records, tumbling(60_000))
     with pytest.raises(ConfigurationError, match="does not keep keys"):
         check._require_unchanged_keys(expected, "check")
+
+
+def test_smoke_test_expects_the_sessions_of_the_sample_records() -> None:
+    settings = ParsingSettings.model_validate({"format": "text"})
+    records = sample_records.make(settings, ["check0", "check1", "check0"], AT)
+    found = check._expected_counts(RecordParser(settings), records, SessionWindows(1_000, 60_000))
+    assert found == {(AT, "check0"): 2, (AT, "check1"): 1}

@@ -42,6 +42,21 @@ def test_run_results_have_the_types_of_their_aggregates() -> None:
         _ = result.sum_ms
 
 
+def test_run_sessions_merge_and_a_tuple_before_the_watermark_is_late() -> None:
+    pipeline = sk.Pipeline(
+        **CLICKS,
+        window={"session": {"gap_s": 30, "max_s": 120}},
+        aggregates=["count"],
+        event_time={"allowed_lateness_s": 20},
+    )
+    seconds = (0, 40, 20, 100, 119, 121, 100)
+    outcome = sk.testing.run(pipeline, [click("ada", second) for second in seconds], now=START_MS + 200_000)
+    found = [(result.window_start, result.window_end, result.count) for result in outcome.results]
+    expected = [(0, 70, 3), (100, 120, 2), (121, 151, 1)]
+    assert found == [(START_MS + start * 1000, START_MS + end * 1000, count) for start, end, count in expected]
+    assert [late["time"] for late in outcome.late] == [START_MS + 100_000]
+
+
 def test_run_windows_composite_keys_and_conditions_are_those_of_the_pipeline() -> None:
     pipeline = sk.Pipeline(
         source="clicks",
