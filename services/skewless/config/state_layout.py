@@ -38,8 +38,15 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         key_parts=len(settings.splitter.key.fields),
         late_rule=settings.event_time.late_rule,
         parsing=_parsing_digests(settings.splitter) if _needs_0_3(settings) else "",
-        top="" if settings.aggregator.top is None else _short_digest(settings.aggregator.top.model_dump()),
+        top=_ranks_digest(settings),
     )
+
+
+def _ranks_digest(settings: PipelineSettings) -> str:
+    """Return the digest of the settings that the ranks of a window depend on: their state contains results."""
+    if (top := settings.aggregator.top) is None:
+        return ""
+    return _short_digest([top.n, top.by, [result.name for result in settings.results], settings.aggregator.numbers])
 
 
 def _needs_0_3(settings: PipelineSettings) -> bool:

@@ -64,7 +64,7 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     """What runs the pipeline. Checkpoints of one must not be continued by the other while a micro-batch of Spark may be
     incomplete."""
     top: str = ""
-    """Digest of `aggregator.top`. Empty: not set, so that it may be set later."""
+    """Digest of `aggregator.top`, the names of results and `aggregator.numbers`. Empty: keys are not ranked."""
 
     def __post_init__(self) -> None:
         """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
@@ -162,7 +162,7 @@ def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Ite
         needed = _columns_text(previous).removeprefix("the columns ")
         yield f"aggregator.aggregates: needs {_columns_text(current)}, needed {needed}"
     if previous.top and current.top and previous.top != current.top:
-        yield "aggregator.top: is not what it was"
+        yield "aggregator.top: it, the names of results or aggregator.numbers are not what they were"
     if previous.parsing and current.parsing:
         for i, path in enumerate(PARSING):
             part = slice(i * PARSING_CHARACTERS, (i + 1) * PARSING_CHARACTERS)

@@ -174,7 +174,11 @@ def test_incompatibilities_name_each_changed_setting_once_with_both_values(chang
 
 def test_incompatibilities_of_ranks_exist_only_between_two_settings() -> None:
     ten, five = (schema(aggregator={"top": {"n": n, "by": "count"}}) for n in (10, 5))
-    assert list(incompatibilities(ten, five)) == ["aggregator.top: is not what it was"]
+    renamed = schema(aggregator={"top": {"n": 10, "by": "count"}, "aggregates": ["count", {"sum": "value", "as": "s"}]})
+    text = schema(aggregator={"top": {"n": 10, "by": "count"}, "numbers": "text"})
+    for other in (five, renamed, text):
+        (line,) = incompatibilities(ten, other)
+        assert line.startswith("aggregator.top: it, the names of results or aggregator.numbers are not")
     for previous, current in ((schema(), ten), (ten, schema()), (ten, ten)):
         assert list(incompatibilities(previous, current)) == []
 
