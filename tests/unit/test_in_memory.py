@@ -74,6 +74,25 @@ def test_in_memory_pipeline_of_any_source_gives_the_counts_of_a_plain_loop(
     assert counts_of(results) == COUNTS
 
 
+@pytest.mark.parametrize("emit", ["updates", "final"])
+@pytest.mark.parametrize("portion", [300, 50])
+def test_in_memory_pipeline_ranks_the_keys_as_a_plain_loop_does(emit: str, portion: int) -> None:
+    aggregator = {"window_s": 60, "emit": emit, "top": {"n": 3, "by": "count"}}
+    pipeline = InMemoryPipeline(settings_of(aggregator=aggregator, replicas={"aggregator": 2}), {"events": 2})
+    records = [record("events", partition, second, key) for _, partition, second, key in EVENTS]
+    found: dict[tuple[int, int], str] = {}
+    for first in range(0, len(records), portion):
+        end = first + portion == len(records)
+        for output in pipeline.process(records[first : first + portion], NOW_MS, end=end)["top"]:
+            row = json.loads(output.value or b"")
+            found[(row["window_start"] - START_MS) // MINUTE_MS, row["rank"]] = row["key"]
+    minutes = {minute for minute, _ in COUNTS}
+    ranked = {
+        minute: sorted((-count, key) for (of, key), count in COUNTS.items() if of == minute) for minute in minutes
+    }
+    assert found == {(minute, rank): ranked[minute][rank - 1][1] for minute in minutes for rank in (1, 2, 3)}
+
+
 def test_in_memory_pipeline_late_and_invalid_records_have_their_topics_and_offsets() -> None:
     pipeline = InMemoryPipeline(settings_of())
     first = pipeline.process([record("events", 0, 200)], NOW_MS)
