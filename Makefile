@@ -107,7 +107,7 @@ lock:  ## Update the locked versions (needs uv)
 	@$(COMPILE) pyproject.toml --all-extras --group dev --upgrade --output-file requirements/lock.txt
 	@$(COMPILE) --group build --constraints requirements/lock.txt --output-file requirements/build.txt
 	@$(COMPILE) --group sbom --constraints requirements/lock.txt --output-file requirements/sbom.txt
-	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --extra registry \
+	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --extra registry --extra msk \
 		--constraints requirements/lock.txt --output-file requirements/run.txt
 	@$(COMPILE) pyproject.toml --all-extras --constraints requirements/lock.txt \
 		--output-file requirements/spark.txt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import subprocess
 import sys
 import time
@@ -82,10 +83,15 @@ def by_certificate(keys: Keys) -> Iterator[Secured]:
         yield running
 
 
+def allow(secured: Secured, principal: str, name: str = "p") -> None:
+    """Allow the principal what the pipeline needs."""
+    settings = PipelineSettings.model_validate({**SMALL, "name": name})
+    secured.allow(acls.acls_by_principal(settings, dict.fromkeys(acls.ROLES, principal)))
+
+
 def prepare(secured: Secured, principal: str) -> None:
     """Create the source topic with records, and allow the principal what the pipeline needs."""
-    settings = PipelineSettings.model_validate(SMALL)
-    secured.allow(acls.acls_by_principal(settings, dict.fromkeys(acls.ROLES, principal)))
+    allow(secured, principal)
     admin = AdminClient(secured.admin_options())  # the client must outlive its futures
     admin.create_topics([NewTopic("raw", 1, 1)])["raw"].result(RUN_S)
     producer = Producer(secured.admin_options())
@@ -113,10 +119,10 @@ def token_login(secured: Secured, keys: Keys, provider: IdentityProvider) -> dic
     }
 
 
-def run_pipeline(folder: Path, kafka: dict[str, Any]) -> str:
+def run_pipeline(folder: Path, kafka: dict[str, Any], name: str = "p") -> str:
     """Create the topics and run all stages to the end of the source. Returns what the commands print."""
     file = folder / "pipeline.yaml"
-    file.write_text(json.dumps({**SMALL, "kafka": kafka}))
+    file.write_text(json.dumps({**SMALL, "name": name, "kafka": kafka}))
     output = ""
     for command in (["topics", "apply"], ["up", "--drain", "--verbose"]):
         program = [sys.executable, "-m", "skewless", *command, "--file", str(file)]
@@ -126,13 +132,13 @@ def run_pipeline(folder: Path, kafka: dict[str, Any]) -> str:
     return output
 
 
-def counts(secured: Secured) -> dict[str, int]:
+def counts(secured: Secured, topic: str = "p.aggregates") -> dict[str, int]:
     """Return the count of each key, as the administrator reads them."""
     group = {"group.id": "test", "auto.offset.reset": "earliest", "enable.partition.eof": True}
     consumer = Consumer({**secured.admin_options(), **group, "isolation.level": "read_committed"})
     found: dict[str, int] = {}
     try:
-        consumer.assign([TopicPartition("p.aggregates", 0, 0)])
+        consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
             message = consumer.poll(RUN_S)
             assert message is not None
@@ -152,6 +158,37 @@ def test_pipeline_with_tokens_counts_exactly_and_renews_its_tokens(
     assert counts(by_token) == dict.fromkeys((f"k{number}" for number in range(KEYS)), RECORDS // KEYS)
     assert (CLIENT, SCOPE) in provider.issued
     assert SECRET not in output
+
+
+SIGNER = """
+import base64, json, ssl, time, urllib.request
+
+
+class MSKAuthTokenProvider:
+    @staticmethod
+    def generate_auth_token(region):
+        login = base64.b64encode({login!r}.encode()).decode()
+        request = urllib.request.Request(
+            {url!r}, b"grant_type=client_credentials&scope=" + region.encode(), {{"Authorization": "Basic " + login}}
+        )
+        with urllib.request.urlopen(request, context=ssl.create_default_context(cafile={ca!r})) as answer:
+            content = json.load(answer)
+        return content["access_token"], (time.time() + content["expires_in"]) * 1000
+"""
+"""The signer of AWS, with the tokens of the provider: AWS signs tokens that only its own brokers accept."""
+
+
+def test_pipeline_with_msk_iam_logs_in_with_the_tokens_of_the_signer(
+    by_token: Secured, keys: Keys, provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signer = SIGNER.format(login=f"{CLIENT}:{SECRET}", url=provider.token_url, ca=str(keys.ca))
+    (tmp_path / "aws_msk_iam_sasl_signer.py").write_text(signer)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    allow(by_token, CLIENT, "m")
+    sasl = {"mechanism": "OAUTHBEARER", "msk_iam": {"region": "eu-west-1"}}
+    run_pipeline(tmp_path, {**token_login(by_token, keys, provider), "sasl": sasl}, name="m")
+    assert counts(by_token, "m.aggregates") == dict.fromkeys((f"k{number}" for number in range(KEYS)), RECORDS // KEYS)
+    assert (CLIENT, "eu-west-1") in provider.issued
 
 
 def test_stage_with_tokens_survives_an_outage_of_the_provider(

@@ -46,7 +46,9 @@ def connect_admin(kafka: KafkaSettings) -> AdminClient:
         raise refused_options_error(error, options) from None
 
 
-def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a value, not a switch
+def _text(value: Any) -> Any:
+    if callable(value):
+        return value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -57,4 +59,6 @@ def refused_options_error(error: KafkaException, options: Mapping[str, Any]) -> 
     for option, name in TLS_FILES.items():
         if option in reason:
             return ConfigurationError(f"kafka.tls.{name}: {options.get(option)}: cannot be used: {reason}")
+    if "OAuth token not set" in reason:
+        return ConfigurationError(f"kafka.sasl.msk_iam: {reason}: give this process credentials of AWS")
     return ConfigurationError(f"kafka.options: librdkafka refuses them: {reason}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, how_to_add
 from skewless.login_settings import TokenLoginSettings, system_authorities, unreadable
 from skewless.settings_base import InvalidSettingsError, SettingsModel
+
+log = logging.getLogger(__name__)
 
 GUARANTEED = frozenset(
     {
@@ -80,25 +83,69 @@ class OAuthBearerSettings(TokenLoginSettings):
         return options
 
 
+class MskIamSettings(SettingsModel):
+    """Login with IAM of Amazon MSK. Its credentials are those that AWS's library finds, such as the role of a pod."""
+
+    region: str = Field(pattern=r"^[a-z0-9-]+$", description="AWS region of the cluster, such as eu-west-1.")
+
+    def client_options(self) -> dict[str, Any]:
+        """Return librdkafka's options. Raises ConfigurationError if the package that signs tokens is missing."""
+        try:
+            from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        except ImportError as error:
+            raise ConfigurationError(
+                f"kafka.sasl.msk_iam: the signer of AWS cannot be imported ({error}): {how_to_add('msk')}"
+            ) from None
+
+        def token(_config: str) -> tuple[str, float]:
+            try:
+                signed, expires_ms = MSKAuthTokenProvider.generate_auth_token(self.region)
+            except Exception as error:
+                log.warning("kafka.sasl.msk_iam: no token, trying again: %s", error)
+                raise
+            return signed, expires_ms / 1000
+
+        return {"oauth_cb": token}
+
+
+INSTEAD = {
+    "GSSAPI": "the Kafka client has no library of Kerberos: add a listener with passwords or certificates to the "
+    "cluster, see docs/how-to/secured-cluster.md",
+    "AWS_MSK_IAM": "set OAUTHBEARER and msk_iam.region, see docs/how-to/secured-cluster.md",
+}
+"""Mechanisms that other clients have -> what to use instead."""
+
+
 class SaslSettings(SettingsModel):
-    """Credentials of this client: user name and password, or `oauthbearer`."""
+    """Credentials of this client: user name and password, `oauthbearer`, or `msk_iam`."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "SCRAM-SHA-512"
     username: str | None = Field(None, description="User name. Required without OAUTHBEARER.")
     password: SecretStr | None = Field(
         None, description="Password. Required without OAUTHBEARER. Set it in the environment rather than in a file."
     )
-    oauthbearer: OAuthBearerSettings | None = Field(None, description="Required with OAUTHBEARER.")
+    oauthbearer: OAuthBearerSettings | None = Field(None, description="Required with OAUTHBEARER without msk_iam.")
+    msk_iam: MskIamSettings | None = Field(None, description="With OAUTHBEARER: login with IAM of Amazon MSK.")
     allow_unencrypted: bool = Field(
         False,
         description="Whether the login may be sent without TLS (SASL_PLAINTEXT, or a token endpoint with http), so "
         "that others on the network may read it.",
     )
 
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _is_available(cls, mechanism: Any) -> Any:
+        if mechanism in INSTEAD:
+            raise ValueError(f"{mechanism} is not available: {INSTEAD[mechanism]}")
+        return mechanism
+
     @model_validator(mode="after")
     def _credentials_fit(self) -> SaslSettings:
-        credentials = {"username": self.username, "password": self.password, "oauthbearer": self.oauthbearer}
-        required = ("oauthbearer",) if self.mechanism == "OAUTHBEARER" else ("username", "password")
+        names = ("username", "password", "oauthbearer", "msk_iam")
+        credentials = {name: getattr(self, name) for name in names}
+        required: tuple[str, ...] = ("username", "password")
+        if self.mechanism == "OAUTHBEARER":
+            required = ("oauthbearer",) if self.msk_iam is None else ("msk_iam",)
         problems = [f"{name}: is required with {self.mechanism}" for name in required if credentials[name] is None]
         problems += [
             f"{name}: is not used with {self.mechanism}; remove it"
@@ -114,11 +161,11 @@ class SaslSettings(SettingsModel):
             )
         return self
 
-    def client_options(self) -> dict[str, str | int | float | bool]:
-        """Return librdkafka's options. Raises ConfigurationError for a file that cannot be read."""
-        options: dict[str, str | int | float | bool] = {"sasl.mechanism": self.mechanism}
-        if self.oauthbearer is not None:
-            options |= self.oauthbearer.client_options()
+    def client_options(self) -> dict[str, Any]:
+        """Return librdkafka's options. Raises ConfigurationError for a missing package, or an unreadable file."""
+        options: dict[str, Any] = {"sasl.mechanism": self.mechanism}
+        if (tokens := self.oauthbearer or self.msk_iam) is not None:
+            options |= tokens.client_options()
         if self.username is not None:
             options["sasl.username"] = self.username
         if self.password is not None:
@@ -217,9 +264,9 @@ class KafkaSettings(SettingsModel):
             raise ValueError(f"tls needs security_protocol SSL or SASL_SSL; it is {self.security_protocol}")
         return self
 
-    def client_options(self) -> dict[str, str | int | float | bool]:
+    def client_options(self) -> dict[str, Any]:
         """Return the librdkafka options that all clients share: addresses and security."""
-        options: dict[str, str | int | float | bool] = {
+        options: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
             "reconnect.backoff.max.ms": 1000,  # finds a broker that comes back within 1 s; the default is 10 s

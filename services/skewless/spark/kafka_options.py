@@ -20,6 +20,12 @@ FETCH_WAIT_MS = 10
 asks for the end offset next, and the broker answers the requests of a connection one after the other. With Kafka's
 default of 500 ms, each task would take half a second more."""
 _OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
+_MSK_IAM = {
+    "sasl.mechanism": "AWS_MSK_IAM",
+    "sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+    "sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+}
+"""Options of AWS's library for Java, aws-msk-iam-auth."""
 _JAAS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -41,6 +47,8 @@ def _sasl(kafka: KafkaSettings) -> dict[str, str]:
     sasl = kafka.sasl
     if sasl is None:
         return {}
+    if sasl.msk_iam is not None:
+        return _MSK_IAM
     if sasl.oauthbearer is not None:
         return {"sasl.mechanism": sasl.mechanism, **_oauthbearer(sasl.oauthbearer)}
     login = {"username": sasl.username or "", "password": sasl.password.get_secret_value() if sasl.password else ""}

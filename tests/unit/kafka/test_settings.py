@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from pydantic import ValidationError
@@ -11,11 +17,14 @@ from pydantic import ValidationError
 from skewless import login_settings
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
+from skewless.kafka.clients import connect_admin
 from skewless.kafka.settings import OWN_FIELD, KafkaSettings
 from skewless.kafka.validate_options import check_files
 from skewless.spark import kafka_options
 
 TOKENS = {"token_endpoint_url": "https://id.example/token", "client_id": "pipelines", "client_secret": 's3"cret'}
+
+MSK = {"mechanism": "OAUTHBEARER", "msk_iam": {"region": "eu-west-1"}}
 
 
 def by_token(**changes: Any) -> dict[str, Any]:
@@ -34,6 +43,14 @@ def secured(sasl: dict[str, Any], protocol: str = "SASL_SSL") -> KafkaSettings:
         ({"mechanism": "OAUTHBEARER"}, "oauthbearer: is required with OAUTHBEARER"),
         ({**by_token(), "username": "ann"}, "username: is not used with OAUTHBEARER; remove it"),
         ({**by_token(), "mechanism": "PLAIN"}, "oauthbearer: is not used with PLAIN; remove it"),
+        ({**by_token(), **MSK}, "oauthbearer: is not used with OAUTHBEARER; remove it"),
+        ({**MSK, "mechanism": "PLAIN"}, "msk_iam: is not used with PLAIN; remove it"),
+        ({**MSK, "msk_iam": {"region": "https://x"}}, "msk_iam.region\n  String should match pattern"),
+        (
+            {"mechanism": "GSSAPI"},
+            "GSSAPI is not available: the Kafka client has no library of Kerberos: add a listener",
+        ),
+        ({"mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM is not available: set OAUTHBEARER and msk_iam.region"),
     ],
 )
 def test_sasl_credentials_of_another_mechanism_are_refused(sasl: dict[str, Any], message: str) -> None:
@@ -110,3 +127,46 @@ def test_options_of_spark_with_oauthbearer_quote_the_login(tmp_path: Path) -> No
         f'{package}.OAuthBearerLoginModule required clientId="pipelines" clientSecret="s3\\"cret" scope="a" '
         'ssl.truststore.type="PEM" ssl.truststore.certificates="first\\nsecond\\n";'
     )
+
+
+def test_msk_iam_token_is_a_signed_request_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aws_msk_iam_sasl_signer", reason="the extra msk is not installed")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary5b1d")
+    token, expires_s = secured(MSK).client_options()["oauth_cb"]("")
+    request = urlsplit(base64.urlsafe_b64decode(token + "==").decode())
+    query = {name: values[0] for name, values in parse_qs(request.query).items()}
+    assert (request.scheme, request.netloc) == ("https", "kafka.eu-west-1.amazonaws.com")
+    assert query["Action"] == "kafka-cluster:Connect"
+    assert query["X-Amz-Credential"].startswith("AKIDEXAMPLE/")
+    assert query["X-Amz-Credential"].endswith("/eu-west-1/kafka-cluster/aws4_request")
+    assert re.fullmatch("[0-9a-f]{64}", query["X-Amz-Signature"])
+    assert 0 < expires_s - time.time() <= int(query["X-Amz-Expires"])
+    assert "canary5b1d" not in request.query
+
+
+def test_msk_iam_without_credentials_names_the_setting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_region: str) -> None:
+        raise RuntimeError("Unable to locate credentials")
+
+    signer = SimpleNamespace(MSKAuthTokenProvider=SimpleNamespace(generate_auth_token=fails))
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
+    with pytest.raises(
+        ConfigurationError, match=r"kafka.sasl.msk_iam: OAuth token not set within 10 .* credentials of"
+    ):
+        connect_admin(secured(MSK))
+    assert "kafka.sasl.msk_iam: no token, trying again: Unable to locate credentials" in caplog.text
+
+
+def test_msk_iam_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(ConfigurationError, match=r"kafka.sasl.msk_iam: the signer .* with its extra `msk`"):
+        check_files(secured(MSK))
+
+
+def test_options_of_spark_with_msk_iam_are_those_of_the_java_library() -> None:
+    options = kafka_options.client_options(secured(MSK))
+    assert (options["security.protocol"], options["sasl.mechanism"]) == ("SASL_SSL", "AWS_MSK_IAM")
+    assert options["sasl.jaas.config"] == "software.amazon.msk.auth.iam.IAMLoginModule required;"
