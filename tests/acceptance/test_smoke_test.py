@@ -41,7 +41,7 @@ def test_smoke_test_while_stages_run_passes_and_changes_no_other_result(broker: 
     tested = Pipeline(broker, tmp_path, source, worker_input={"max_workers": 4}, router={"workers": 4})
     unanswered = check(tested, 2)
     assert unanswered.returncode == 1
-    assert "no process of stages splitter, router, worker, aggregator runs: start them" in unanswered.stderr
+    assert "no process of splitter, router, worker, aggregator runs: start what is missing" in unanswered.stderr
     assert "key flowcheck" in unanswered.stderr
     assert ": 0 instead of 250" in unanswered.stderr
     source.send(zipf_records(RECORDS, 3, seed=5))

@@ -33,7 +33,7 @@ def test_smoke_test_without_stages_reports_them_before_its_timeout(
     )
     monkeypatch.setattr(check, "NO_PROCESS_S", 0.1)
     message = (
-        "no process of stages splitter, router, worker, aggregator runs: start them, for example with `skewless up`"
+        "no process of splitter, router, worker, aggregator runs: start what is missing, for example with `skewless up`"
     )
     with pytest.raises(CheckFailedError, match=message):
         check.run(settings, 10, "checked", SHORT_S)
@@ -41,7 +41,7 @@ def test_smoke_test_without_stages_reports_them_before_its_timeout(
         f"{message}; waits until 5 s are over"
     ]
     for stage, process, found in (
-        ("router", f"{name}-router-0", "no process of stages splitter, worker, aggregator runs"),
+        ("router", f"{name}-router-0", "no process of splitter, worker, aggregator runs"),
         ("splitter", f"{name}-{topology.QUERY}", r"not correct:\n  window"),  # a query of Spark runs all of them
     ):
         member = IdleMember(settings.kafka, settings.transport, settings.group(stage), process, [f"{name}-raw"])
@@ -64,12 +64,9 @@ def test_smoke_test_acls_are_sufficient_and_necessary(tmp_path: Path) -> None:
         with pytest.raises(BrokerError, match=r"topic raw .*Describe"):
             check.run(settings, 10, "checked", SHORT_S)
         secured.allow({"checker": rights(settings)})
-        with pytest.raises(CheckFailedError, match="counts are not correct:\n  no process of stages splitter, router"):
+        with pytest.raises(CheckFailedError, match=r"no process of splitter, .* or allow this user to"):
             check.run(settings, 10, "checked", SHORT_S)
-        _, results, groups = rights(settings)
-        secured.withdraw("checker", groups)
-        with pytest.raises(CheckFailedError, match="counts are not correct:\n  window"):
-            check.run(settings, 10, "checked", SHORT_S)
+        _, results, _ = rights(settings)
         secured.withdraw("checker", results)
         with pytest.raises(BrokerError, match=r"topic p\.aggregates .*Describe"):
             check.run(settings, 10, "checked", SHORT_S)

@@ -189,14 +189,17 @@ def _without_process(settings: PipelineSettings) -> list[str]:
     stages = [row.name for row in topology.needed_stages(settings) if row.name in names]
     try:
         groups = GroupReader(settings.kafka)
-        members = {stage: groups.describe(settings.group(stage)).members for stage in stages}
+        found = {stage: groups.describe(settings.group(stage)) for stage in stages}
     except (BrokerError, UnreachableError):
-        return []  # the user of the test may have no Describe of the groups
-    missing = [stage for stage, found in members.items() if not found]
-    if not missing or f"{settings.full_name}-{topology.QUERY}" in members[topology.SOURCE_STAGE]:
+        return []  # the other errors say more
+    missing = [stage for stage, group in found.items() if not group.members]
+    if not missing or f"{settings.full_name}-{topology.QUERY}" in found[topology.SOURCE_STAGE].members:
         return []
-    what = "stage" if len(missing) == 1 else "stages"
-    return [f"no process of {what} {', '.join(missing)} runs: start them, for example with `skewless up`"]
+    line = f"no process of {', '.join(missing)} runs: start what is missing, for example with `skewless up`"
+    # A broker lists only groups that the user may describe.
+    if settings.kafka.security_protocol != "PLAINTEXT" and all(group.state == "Dead" for group in found.values()):
+        line += ", or allow this user to describe the groups (`skewless topics acls`)"
+    return [line]
 
 
 def _differences(expected: Counts, counts: Counts) -> list[str]:
