@@ -49,7 +49,7 @@ class Costs:
         self._cpu_s: float | None = None
         self._started_s = 0.0
         self._of_folders = defaultdict[str, Cost](Cost)
-        self._of_tests: defaultdict[str, float] = defaultdict(float)
+        self._of_tests = defaultdict[str, float](float)
 
     def pytest_runtest_logstart(self) -> None:
         self._started_s = time.monotonic()
@@ -92,7 +92,7 @@ class Costs:
                 write(sentence, red=True)
         if most := terminalreporter.config.getoption("durations"):
             terminalreporter.section(f"{most} tests with the most CPU time")
-            for nodeid, cpu_s in sorted(self._of_tests.items(), key=lambda cost: -cost[1])[:most]:
+            for nodeid, cpu_s in sorted(self._of_tests.items(), key=lambda each: -each[1])[:most]:
                 write(f"{cpu_s:>7.1f} s {nodeid}")
 
 

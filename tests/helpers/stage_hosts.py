@@ -15,7 +15,8 @@ from pathlib import Path
 from skewless import topology
 from skewless.lab.local.stage_host import HostedProcess, StageHost, modules_of
 
-FAULTS = Path(__file__).parents[1] / "chaos" / "faults"
+TESTS = Path(__file__).parents[1]
+FAULTS = TESTS / "chaos" / "faults"
 """Folder on a process's PYTHONPATH that adds fault points to it."""
 
 
@@ -27,14 +28,14 @@ class ArmedHost(StageHost):
         return super().start(name, arguments, {**environment, "SKEWLESS_TEST_FAULTS": str(folder / name)}, log=log)
 
 
-MODULES = (*modules_of(topology.STAGES), "numba")
-"""What the processes of all stages import. A router imports numba when it starts."""
+MODULES = (*modules_of(topology.STAGES), "helpers.numba_target")
+"""What the processes of all stages import. A router loads compiled code when it starts."""
 
 
 @functools.cache
 def stage_host() -> StageHost:
     """Return the host of this test process."""
-    host = StageHost(MODULES, log=_log("host"))
+    host = StageHost(MODULES, log=_log("host"), environment=_environment())
     atexit.register(host.close)
     return host
 
@@ -42,11 +43,16 @@ def stage_host() -> StageHost:
 @functools.cache
 def armed_host() -> StageHost:
     """Return the host of this test process whose stages have fault points."""
-    paths = os.pathsep.join(filter(None, (str(FAULTS), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": paths, "SKEWLESS_TEST_FAULTS": ""}
+    environment = _environment(FAULTS) | {"SKEWLESS_TEST_FAULTS": ""}
     host = ArmedHost(MODULES, log=_log("armed-host"), environment=environment)
     atexit.register(host.close)
     return host
+
+
+def _environment(*folders: Path) -> dict[str, str]:
+    """Return the environment of a host. It finds modules in these folders and in that of the tests."""
+    paths = (*map(str, folders), str(TESTS), os.environ.get("PYTHONPATH"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 @functools.cache

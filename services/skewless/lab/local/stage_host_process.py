@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
+import inspect
 import os
 import runpy
 import signal
@@ -32,6 +33,8 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    # Faust looks for the module of each agent. The first search resolves the paths of all modules and stores them.
+    inspect.getmodule(inspect.currentframe())
     # The collector would write to the pages that the processes share.
     gc.collect()
     gc.freeze()
