@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +25,10 @@ from skewless.wire.top_candidates import CANDIDATES, candidates_json, encode_can
 
 RANKED = ""
 """Key of the row of a window with its ranks as of the last emission. The other rows have the candidates."""
+
+REMEDY = (
+    "raise the limit and the memory of the ranker; a new pipeline may have shorter windows or a lower aggregator.top.n"
+)
 
 
 class Ranks(msgspec.Struct):
@@ -54,7 +59,7 @@ class RankerStep(AggregatorStep):
             windows=SingleWindows(rules.windows),
             closed_window_retention_ms=rules.closed_window_retention_ms,
             updates=rules.updates,
-            limit=rules.limit,
+            limit=replace(rules.limit, remedy=REMEDY),
         )
         super().__init__(own, worker_partitions=aggregator_partitions, topic=topic)
         self._ranking = ranking
