@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from helpers import spark_archive
 from helpers.cost import Costs
 from helpers.databases import Server, TestDatabase, new_database, running_servers
 from helpers.schema_registry import RegistryServer, running_registry
@@ -56,6 +57,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # The first test with a database may wait until the packages of the server are installed.
         if {"broker", "database_servers", "registry_server"} & names and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("spark"):
+        spark_archive.use()
 
 
 @pytest.fixture(scope="session")

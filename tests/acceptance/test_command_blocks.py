@@ -299,6 +299,7 @@ def lines_of_keys(count: int) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.broker
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None:
     pages.enter("words", pipeline_of("README.md"))

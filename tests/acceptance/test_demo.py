@@ -76,6 +76,7 @@ def _session(pid: int) -> int | None:
 
 
 @pytest.mark.thorough
+@pytest.mark.spark
 def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
     tools.prometheus()
     args = ["--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json"]
@@ -140,6 +141,7 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     assert "pages on topic" not in page.split("<h2>Load per worker over time</h2>")[0]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("number", "code"), thorough_except([(signal.SIGINT, 130)], [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 )
@@ -159,6 +161,7 @@ def test_demo_stopped_by_a_signal_leaves_nothing_behind(
 
 
 @pytest.mark.thorough
+@pytest.mark.spark
 def test_demo_page_in_a_browser_shows_the_groupings_beside_each_other(tmp_path: Path, pages: Path) -> None:
     with demo(tmp_path / "tmp", "--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db")) as child:
         assert child.stdout is not None

@@ -9,7 +9,7 @@ import pytest
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
 
-pytestmark = [pytest.mark.thorough, pytest.mark.broker]
+pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.spark]
 
 RECORDS = 100_000
 

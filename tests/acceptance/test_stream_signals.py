@@ -17,7 +17,7 @@ from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, 
 from helpers.waiting import until
 from skewless.cli.main import main
 
-pytestmark = [pytest.mark.thorough, pytest.mark.broker]
+pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.spark]
 
 PARTITIONS = 2
 LATENESS_S = 10

@@ -11,18 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pyspark
-
+from helpers import spark_archive
+from helpers.spark_archive import HOME
 from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.ports import find_free_ports
 
 WORKERS = 2
 START_S = 90.0
-HOME = Path(pyspark.__file__).parent
-"""Spark's home, which PySpark contains."""
-SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of Java processes that run for seconds."""
 
 
 class Cluster(NamedTuple):
@@ -43,7 +39,8 @@ def standalone(folder: Path) -> Iterator[Cluster]:
     for number in range(WORKERS):
         limits = ["--cores", "2", "--memory", "2g", "--work-dir", str(folder / f"worker-{number}")]
         commands.append([deploy[0], f"{deploy[1]}.worker.Worker", *own, "0", *limits, master])
-    environment = os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": SHORT}
+    environment = os.environ | {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["SPARK_DAEMON_JAVA_OPTS"] = spark_archive.options()
     environment.pop("PYTHONPATH", None)  # executors inherit it
     with contextlib.ExitStack() as stack:
         for command in commands:

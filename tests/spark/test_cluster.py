@@ -13,10 +13,12 @@ from typing import Any
 import pyspark
 import pytest
 
+from helpers import spark_archive
 from helpers.kafka import Pipeline, Source, differences, read, truth, zipf_records
 from helpers.recorded_runs import INVALID, TUPLES, recorded
 from helpers.source_files import PACKAGE
-from helpers.spark_cluster import HOME, SHORT, WORKERS, Cluster, bare_python, home_of_its_own, standalone
+from helpers.spark_archive import HOME
+from helpers.spark_cluster import WORKERS, Cluster, bare_python, home_of_its_own, standalone
 from helpers.spark_driver import LIMIT_S, Done, Driver
 from skewless.lab.local.jars import ensure
 from skewless.spark.failures import CONNECTOR
@@ -56,7 +58,7 @@ def driver(python: Path) -> Iterator[Driver]:
 
 def environment_of(python: Path) -> dict[str, str]:
     paths = os.pathsep.join(filter(None, sys.path))
-    return {"PYTHONPATH": paths, "PYSPARK_PYTHON": str(python), "SPARK_SUBMIT_OPTS": SHORT}
+    return {"PYTHONPATH": paths, "PYSPARK_PYTHON": str(python)}
 
 
 def run(command: str, pipeline: Pipeline, python: Path, *arguments: str, **environment: str) -> Done:
@@ -76,15 +78,17 @@ def submit(command: str, pipeline: Pipeline, python: Path, *arguments: str, opti
     return subprocess.run(call, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
-FEW = ("--conf", "spark.sql.shuffle.partitions=2", "--conf", f"spark.executor.extraJavaOptions={SHORT}")
-"""Options of short jobs."""
+def few() -> list[str]:
+    """Return the options of short jobs."""
+    settings = ("spark.sql.shuffle.partitions=2", f"spark.executor.extraJavaOptions={spark_archive.options()}")
+    return [part for setting in settings for part in ("--conf", setting)]
 
 
 def targets(folder: Path) -> dict[str, list[str]]:
     """Return the arguments of the commands with folders for their results."""
     out = {name: ["--out", str(folder / name)] for name in COMMANDS}
     out["batch"] += ["--format", "json"]
-    return {name: [*out[name], *FEW, "--json"] for name in COMMANDS}
+    return {name: [*out[name], *few(), "--json"] for name in COMMANDS}
 
 
 def shipped(cluster: Cluster) -> list[str]:
@@ -131,7 +135,7 @@ def test_stream_with_ship_on_bare_executors_of_a_standalone_cluster_equals_a_pla
     source.send(zipf_records(2_000, 2, seed=5, keys=100))
     streamed = Pipeline(broker, tmp_path, source, topics={"aggregator_partitions": 2})
     options = ["--available-now", "--checkpoint", str(tmp_path / "checkpoint")]
-    done = driver.run("stream", "-f", str(streamed.file), *shipped(cluster), *FEW, *options)
+    done = driver.run("stream", "-f", str(streamed.file), *shipped(cluster), *few(), *options)
     assert done.returncode == 0, done.stderr
     expected = truth(read(broker, source.topic), lateness_ms=10_000)
     assert differences(streamed, expected, ticks=False) == []
@@ -163,7 +167,7 @@ def test_stream_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
     source = Source(broker, 1)
     source.send(zipf_records(100, 1, seed=6, keys=10))
     streamed = Pipeline(broker, tmp_path, source)
-    options = ["--available-now", "--checkpoint", str(tmp_path / "checkpoint"), *ONE_EXECUTOR, *FEW]
+    options = ["--available-now", "--checkpoint", str(tmp_path / "checkpoint"), *ONE_EXECUTOR, *few()]
     done = run("stream", streamed, python, "--master", cluster.master, *options)
     *notes, error = done.stderr.splitlines()
     assert (done.returncode, notes) == (3, ["note: only the stages use router"]), done.stderr

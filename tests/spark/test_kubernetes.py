@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
+from helpers import spark_archive
 from helpers.docs_blocks import ROOT
 from helpers.kubernetes_api import Request, kubernetes_api
-from helpers.spark_cluster import HOME, SHORT
+from helpers.spark_archive import HOME
 
 pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 
@@ -58,11 +59,16 @@ def test_driver_in_a_pod_replaces_a_failed_executor_with_the_requests_of_the_rol
     (tmp_path / "lines.csv").write_text("a,1767225600000\n" * 5)
     (tmp_path / "pods").mkdir()
     command = [sys.executable, "-m", "skewless", "batch", "-f", "pipeline.yaml", "--input", "lines.csv", "--json"]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SPARK_SUBMIT_OPTS": SHORT}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with kubernetes_api(tmp_path / "pods", HOME) as (master, api):
         command += ["--master", master, "--out", "out", *options(tmp_path / "executor.yaml")]
         command += ["--conf", "spark.kubernetes.executor.apiPollingInterval=1s"]
-        command += ["--conf", "spark.executor.instances=1", "--conf", f"spark.executor.extraJavaOptions={SHORT}"]
+        command += [
+            "--conf",
+            "spark.executor.instances=1",
+            "--conf",
+            f"spark.executor.extraJavaOptions={spark_archive.options()}",
+        ]
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=250)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
