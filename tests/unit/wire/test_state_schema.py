@@ -139,6 +139,10 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
             {"aggregator": {"window": {"size": "day", "zone": "Europe/Berlin"}}},
             "aggregator.window: is size day offset_s 0 zone Europe/Berlin, was size_s 60",
         ),
+        (
+            {"aggregator": {"window": {"session": {"gap_s": 300}}}},
+            "aggregator.window: is session gap_s 300 max_s 86400, was size_s 60",
+        ),
         ({"aggregator": {"emit": "final"}}, "aggregator.emit: is final, was updates"),
         ({"observer": {"tick_s": 30}}, "observer.tick_s: is 30.0, was 60.0"),
         ({"event_time": {"allowed_lateness_s": 2.5}}, "event_time.allowed_lateness_s: is 2.5, was 10.0"),
@@ -158,6 +162,7 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
         "window",
         "hopping",
         "calendar",
+        "sessions",
         "emit",
         "tick",
         "lateness",
