@@ -16,7 +16,11 @@ runs of five minutes. *Published* are the figures of the reference implementatio
 
 All groupings read the same topic at the same time, each in a pipeline of its own. The workers sleep, so that two cores
 suffice. `make published` writes this page. It keeps each finished number of workers in `.bench/live` and continues
-there after an interruption."""
+there after an interruption.
+
+The reference implementation writes its measures as `STD_DEV`, `DIST_COST`, `THROUGHPUT_RATIO`, `TOTAL_COUNT` and
+`DURATION`. The [glossary](glossary.md#measures-of-dynamic-key-grouping) has their names in Skewless: *tuples/s* is
+`THROUGHPUT_RATIO`, and *workers per key* is `DIST_COST`."""
 RATES = """\
 ## Rate
 

@@ -62,7 +62,8 @@ METRICS = (
         "gauge",
         (),
         "ratio",
-        "Population standard deviation of the shares of the workers in the last tick.",
+        "Population standard deviation of the shares of the workers in the last tick (STD_DEV of dynamic key"
+        " grouping).",
     ),
     Metric(
         "skewless_observer_imbalance_ratio",
@@ -83,7 +84,8 @@ METRICS = (
         "gauge",
         (),
         "workers per key",
-        "Replication factor in the last tick: mean number of distinct workers per key. None for a reduced one.",
+        "Replication factor in the last tick: mean number of distinct workers per key (DIST_COST of dynamic key"
+        " grouping). None for a reduced tick.",
     ),
     Metric(
         "skewless_observer_top_key_share_ratio",
