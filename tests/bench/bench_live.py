@@ -11,10 +11,11 @@ which the most loaded worker just keeps up, with the loads of part 1. The latenc
 to the arrival of the first result that counts it.
 
 The result of each number of workers is written to a file when it is complete, and is not measured again, so an
-interrupted run can be continued. One JSON line per grouping and number of workers.
+interrupted run can be continued. One JSON line per grouping and number of workers. With `--latency-rate` there is only
+the second part, at this rate for all groupings, and nothing is kept.
 
     PYTHONPATH=tests python tests/bench/bench_live.py [--workers 5,10,20,50,100] [--seconds 300] [--keep FOLDER]
-    [--page FILE]
+    [--page FILE] [--latency-rate 98 --groupings key,partial_key]
 """
 
 from __future__ import annotations
@@ -300,6 +301,14 @@ def measure(workers: int, options: argparse.Namespace) -> list[Facts]:
     return [{"bench": "live", "grouping": name, "workers": workers} | rates[name] | latencies[name] for name in rates]
 
 
+def measure_latency(workers: int, options: argparse.Namespace) -> list[Facts]:
+    """Run the second part for a number of workers, at the rate of the options for all groupings."""
+    rates = dict.fromkeys(options.groupings.split(","), options.latency_rate)
+    with Broker() as broker, tempfile.TemporaryDirectory() as folder:
+        found = latency(broker.bootstrap, Path(folder), workers, rates, options)
+    return [{"bench": "live latency", "grouping": name, "workers": workers} | found[name] for name in rates]
+
+
 def kept(workers: int, options: argparse.Namespace) -> list[Facts]:
     """Read the stored runs of a number of workers, or make and store them."""
     file = options.keep / f"workers-{workers}.json"
@@ -319,6 +328,7 @@ def main() -> None:
     parser.add_argument("--workers", default=",".join(map(str, PUBLISHED_W)))
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--latency-seconds", type=float, default=60.0)
+    parser.add_argument("--latency-rate", type=float, help="tuples per second of all groupings")
     parser.add_argument("--groupings", default="shuffle,key,partial_key,dynamic_key,even")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, default=Path(".bench/live"), help="folder of finished runs")
@@ -326,10 +336,10 @@ def main() -> None:
     options = parser.parse_args()
     found = []
     for workers in map(int, options.workers.split(",")):
-        for entries in kept(workers, options):
+        for entries in (measure_latency if options.latency_rate else kept)(workers, options):
             print(json.dumps(entries), flush=True)
             found.append(entries)
-    if options.page:
+    if options.page and not options.latency_rate:
         options.page.write_text(live_page.render(found), encoding="utf-8")
 
 
