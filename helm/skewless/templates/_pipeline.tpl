@@ -208,7 +208,7 @@ The value, by default derived from TLS and the secrets. A password of one stage 
 of them use the same listener.
 */}}
 {{- define "skewless.securityProtocol" -}}
-{{- $sasl := or .Values.kafka.sasl.existingSecret (eq (include "skewless.usersByPassword" .) "true") -}}
+{{- $sasl := or .Values.kafka.sasl.existingSecret .Values.kafka.sasl.mskIam.region (eq (include "skewless.usersByPassword" .) "true") -}}
 {{- range $stage := append (values .Values.stages) .Values.stageDefaults }}
 {{- $sasl = or $sasl (dig "kafka" "sasl" "existingSecret" "" (default (dict) $stage)) -}}
 {{- end }}
@@ -284,6 +284,7 @@ tls:
 {{- if and (include "skewless.tokenEndpoint" .) .Values.kafka.sasl.oauthbearer.caSecret }}
 {{- $_ := set $sasl "oauthbearer" (dict "ca" "/etc/skewless-tls/token-endpoint-ca.crt") -}}
 {{- end }}
+{{- with .Values.kafka.sasl.mskIam.region }}{{ $_ := set $sasl "msk_iam" (dict "region" .) }}{{ end }}
 {{- $_ := set $kafka "sasl" $sasl -}}
 {{- end }}
 {{- if hasSuffix "SSL" $protocol }}

@@ -86,7 +86,7 @@ securityContext:
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 - name: SKEWLESS__METRICS__PORT
   value: {{ .root.Values.metrics.port | quote }}
-{{- if hasPrefix "SASL" $protocol }}
+{{- if and (hasPrefix "SASL" $protocol) (not .root.Values.kafka.sasl.mskIam.region) }}
 {{- $secret := required (printf "kafka.sasl.existingSecret, or %s.sasl.existingSecret: %s needs a secret with the password" (default "stages.*.kafka" .valuePath) $protocol) $kafka.sasl.existingSecret }}
 {{- $isToken := eq .root.Values.kafka.sasl.mechanism "OAUTHBEARER" }}
 - name: {{ include "skewless.usernameVariable" .root }}
