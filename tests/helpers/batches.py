@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import int128
 from skewless.algorithms.aggregates import AGGREGATES, wire_columns_of
-from skewless.algorithms.grouping.hot_key_tracker import KeySpace
-from skewless.algorithms.grouping.key_load_table import OLD
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.stages.router.upstream import Upstream
 from skewless.stages.splitter.reports import SourceReports
@@ -45,21 +43,6 @@ def reports() -> SourceReports:
 def upstream(partition: int, checkpoint: str | None) -> Upstream:
     """Return what follows the reports of a partition of `tuples` in a pipeline with the source topic `source`."""
     return Upstream(partition, 8, checkpoint, "source")
-
-
-class HotKey(NamedTuple):
-    """A key of the old generation, its tuples since it entered the key space, and the number of its workers."""
-
-    key: str
-    tuples: int
-    workers: int
-
-
-def hottest_keys(space: KeySpace) -> list[HotKey]:
-    """Return the keys of the old generation, the key with most tuples first."""
-    names, columns = space._table.names, space._table.columns
-    workers = np.bitwise_count(columns.used).sum(axis=1, dtype=np.int64)
-    return [HotKey(names[slot], int(columns.tuples[slot]), int(workers[slot])) for slot in space._ranked(OLD)]
 
 
 def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, time: int = 0) -> InMemoryBatch:

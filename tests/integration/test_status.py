@@ -165,6 +165,22 @@ def test_status_of_members_whose_command_has_ended_says_that_no_process_runs(
 
 
 @pytest.mark.thorough
+def test_status_names_the_hot_keys_of_the_grouping(broker: str, tmp_path: Path) -> None:
+    router = {"grouping": "dynamic_key", "clock": "event", "workers": 8, "snapshot_interval_s": 0}
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), router=router)
+    keys = ["hot\x1b", "hot\x1b", "warm", "cold"]
+    pipeline.source.send(
+        (0, record(keys[number % 4] if number % 8 else f"rare{number}", START_MS + number * 100))
+        for number in range(4_000)
+    )
+    pipeline.drain()
+    found = status_json(pipeline)["hot_keys"]
+    assert [(hot["key"], hot["tuples"]) for hot in found[:3]] == [("hot\x1b", 1_500), ("cold", 1_000), ("warm", 1_000)]
+    assert found[0]["workers"] > 2
+    assert "\nhot keys  of dynamic_key: hot? (1,500 tuples, " in status(pipeline).stdout
+
+
+@pytest.mark.thorough
 def test_status_of_a_process_at_the_configured_port_has_its_answer(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     with pipeline.running() as supervisor:

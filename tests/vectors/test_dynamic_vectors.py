@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from helpers.batches import hottest_keys
 from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
 from skewless.algorithms.grouping.dynamic import DynamicKeyGrouping
 from vectors.test_grouping_vectors import candidate
@@ -285,7 +284,7 @@ def compare(stream: Stream, workers: int, rules: Rules) -> PlainDynamicKey:
     expected = [plain.choose(key, time) for key, time in stream]
     assert assign(grouping, stream) == expected
     hottest = [(item.key, item.count, len(item.workers)) for item in ranked(plain.spaces["old"])]
-    assert hottest_keys(grouping._space) == hottest
+    assert grouping.hot_keys(10) == hottest
     return plain
 
 

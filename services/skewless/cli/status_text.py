@@ -107,3 +107,9 @@ def _load(report: PipelineStatus) -> Iterator[str]:
     for key in load.top_keys[:3]:
         name = printable(key.key[:40])
         yield f"  key {name}: {key.tuples / load.tuples:.1%}, on {counted(key.workers, 'worker')}"
+    if report.hot_keys:
+        listed = (
+            f"{printable(hot.key[:40])} ({counted(hot.tuples, 'tuple')}, {counted(hot.workers, 'worker')})"
+            for hot in report.hot_keys
+        )
+        yield f"hot keys  of {load.grouping}: {', '.join(listed)}"

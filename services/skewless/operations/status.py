@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from skewless import topology
+from skewless.algorithms.grouping.base import HotKey
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
@@ -33,6 +34,7 @@ from skewless.operations.data_quality import (
     invalid_record,
     warnings,
 )
+from skewless.operations.hot_keys import hot_keys
 from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import RecentRecords, recent_records
 from skewless.operations.running_processes import own_addresses
@@ -114,6 +116,8 @@ class PipelineStatus:
     recent_s: float
     load: TickDistribution | None
     """Load of the workers in the last tick that was emitted."""
+    hot_keys: Sequence[HotKey] = field(default=())
+    """Hottest keys since they were first counted, if the grouping knows their names."""
     waits: Sequence[str] = field(default=())
     """Reasons why results wait, none of which is a problem."""
     problems: Sequence[str] = field(default=())
@@ -201,9 +205,10 @@ def status(
         },
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in partition_counts else None,
+        hot_keys=hot_keys(settings, offsets) if settings.topic("router-state") in partition_counts else [],
         waits=list(_waits(settings, stages)),
         problems=problems,
-        warnings=list(shares.values()),
+        warnings=[*shares.values(), *_without_partitions(by_name.get(topology.SOURCE_STAGE))],
     )
 
 
@@ -390,6 +395,18 @@ def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | Non
             yield f"{stage.name}: the oldest unprocessed record is {age_s:,.0f} s old, more than {max_lag_s:g} s"
 
 
+def _without_partitions(splitter: StageStatus | None) -> Iterator[str]:
+    """Yield a line if the splitter has more processes than source partitions."""
+    if splitter is None:
+        return
+    processes, partitions = len(splitter.group.members), sum(map(len, splitter.lag.values()))
+    if processes > partitions:
+        yield (
+            f"{splitter.name}: {processes} processes for {partitions} source partitions, so {processes - partitions} "
+            f"without work: set replicas.{splitter.name}, or add partitions to the source"
+        )
+
+
 def _is_query(stages: Sequence[StageStatus]) -> bool:
     return any(stage.name == topology.SOURCE_STAGE and stage.engine == "spark" for stage in stages)
 
@@ -466,6 +483,7 @@ def as_json(report: PipelineStatus) -> dict[str, Any]:
         "open_windows": report.open_windows,
         "recent": {"seconds": report.recent_s, **report.recent},
         "load": None if report.load is None else msgspec.to_builtins(report.load),
+        "hot_keys": [hot._asdict() for hot in report.hot_keys],
         "waits": list(report.waits),
         "warnings": list(report.warnings),
         "problems": list(report.problems),

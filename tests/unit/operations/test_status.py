@@ -199,3 +199,11 @@ def test_join_event_time_is_the_largest_time_minus_the_disorder_of_its_side() ->
     left, right = (status.event_times(start, topic, checkpoints) for topic in ("left", "right"))
     assert [state.watermark for state in left] == [None, 19_000, 30_000]
     assert [state.watermark for state in right] == [None, 17_000, 30_000]
+
+
+def test_splitter_with_more_processes_than_source_partitions_is_a_warning() -> None:
+    three = GroupDescription("Stable", ("p-splitter-0", "p-splitter-1", "p-splitter-2"))
+    assert list(status._without_partitions(stage("splitter", three, {0: 0, 1: 0, 2: 5}))) == []
+    (warning,) = status._without_partitions(stage("splitter", three, {0: 0, 1: 0}))
+    assert warning.startswith("splitter: 3 processes for 2 source partitions, so 1 without work: set replicas.splitter")
+    assert list(status._without_partitions(None)) == []

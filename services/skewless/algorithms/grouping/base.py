@@ -35,6 +35,14 @@ class Widths(NamedTuple):
     """Number for each key, or bucket of keys, that the grouping tracks. A tracked key keeps its index."""
 
 
+class HotKey(NamedTuple):
+    """A key that a grouping counts, its tuples since it was first counted, and the number of workers that got them."""
+
+    key: str
+    tuples: int
+    workers: int
+
+
 class Grouping(ABC):
     """Chooses among workers 0 to `workers` - 1. Decisions depend on the tuples so far, not on their split into batches.
 
@@ -79,6 +87,10 @@ class Grouping(ABC):
         Empty if the grouping does not count tuples by key, or has not counted any yet.
         """
         return np.zeros(0)
+
+    def hot_keys(self, limit: int) -> list[HotKey]:  # noqa: ARG002 - for groupings that know the names of hot keys
+        """Return the `limit` hottest keys by name, the key with most tuples first. Empty if the grouping knows none."""
+        return []
 
     def snapshot(self) -> dict[str, object]:
         """Return all state that decisions depend on, by name: numbers, text, bytes and lists of these."""

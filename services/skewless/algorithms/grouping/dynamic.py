@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import KeyBatch, LoadGrouping, Widths, whole_number
+from skewless.algorithms.grouping.base import HotKey, KeyBatch, LoadGrouping, Widths, whole_number
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, KeyColumns, KeyTable
 from skewless.algorithms.grouping.options import GroupingOptions
@@ -64,6 +64,10 @@ class DynamicKeyGrouping(LoadGrouping):
         keys, total = self._table.columns, self._sent_before_resize + int(self._sent.sum())
         tuples = np.sort(keys.tuples[keys.generation == OLD])[::-1][:limit].astype(np.float64)
         return np.minimum(tuples / max(1, total), np.ones(1))
+
+    def hot_keys(self, limit: int) -> list[HotKey]:
+        """Return the hottest keys of the old generation."""
+        return self._space.hottest(limit)
 
     def resize(self, workers: int) -> None:
         """Reset all loads to zero. The key space stays; pools are limited to the new number of workers."""

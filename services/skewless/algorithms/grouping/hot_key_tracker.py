@@ -8,6 +8,7 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.algorithms.grouping.base import HotKey
 from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, TEENAGE, KeyTable
 from skewless.algorithms.grouping.options import DynamicKeyOptions
 
@@ -36,6 +37,14 @@ class KeySpace:
     def due(self) -> int:
         """Time of the next promotion, in milliseconds."""
         return self.start + self.promotions * self._interval
+
+    def hottest(self, limit: int) -> list[HotKey]:
+        """Return the first `limit` keys of the old generation, the key with most tuples first."""
+        names, columns, slots = self._table.names, self._table.columns, self._ranked(OLD)[:limit]
+        workers = np.bitwise_count(columns.used[slots]).sum(axis=1, dtype=np.int64)
+        return [
+            HotKey(names[slot], int(columns.tuples[slot]), int(used)) for slot, used in zip(slots, workers, strict=True)
+        ]
 
     def promote_until(self, now: int) -> None:
         """Run all promotions due at or before `now`, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -20,6 +21,8 @@ from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
 from skewless.wire.tuples import TupleFormat
 
+log = logging.getLogger(__name__)
+
 
 def build(start: StageStart) -> BuiltStage:
     """Build the router from its settings, and compile its code."""
@@ -35,6 +38,7 @@ def build(start: StageStart) -> BuiltStage:
         topic=pipeline.topic("tuples"),
         snapshot_ms=settings.snapshot_ms,
         new_upstream=upstream(start),
+        report=log.info,
     )
     return BuiltStage(step, restore=partial(restore, pipeline, step))
 

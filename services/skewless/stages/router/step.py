@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.algorithms.grouping import Grouping, KeyBatch
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState
-from skewless.engine.step import Sample, Step
+from skewless.engine.step import TOP_KEYS, Sample, Step
 from skewless.errors import BadRecordError
 from skewless.stages.router import state as router_state
 from skewless.stages.router.by_worker import by_worker
@@ -58,6 +58,7 @@ class RouterStep(Step):
         topic: str,
         snapshot_ms: int,
         new_upstream: Callable[[int, str | None], Upstream],
+        report: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._tuples = tuple_format
         self._rows = row_format
@@ -76,6 +77,8 @@ class RouterStep(Step):
         self._last_forwarded: dict[int, WatermarkState] = {}
         self._max_times: dict[int, int] = {}
         self._metrics = RouterMetrics(grouping, max_workers)
+        self._report = report
+        self._reported_keys: set[str] = set()
 
     @property
     def is_cold(self) -> bool:
@@ -183,8 +186,10 @@ class RouterStep(Step):
     def flush(self, now: int) -> Iterator[OutputRecord]:
         """Save the loads if a snapshot is due, and report changed watermarks to every worker partition."""
         self._metrics.update(now)
-        if self._is_snapshot_due(now) and (snapshot := router_state.write(self._grouping, min(self._upstreams))):
-            yield snapshot
+        if self._is_snapshot_due(now):
+            self._report_hot_keys()
+            if snapshot := router_state.write(self._grouping, min(self._upstreams)):
+                yield snapshot
         changed = {
             partition: state
             for partition, upstream in self._upstreams.items()
@@ -193,6 +198,14 @@ class RouterStep(Step):
         self._last_forwarded |= changed
         if changed:
             yield from watermark_records("worker-input", range(self._max_workers), changed)
+
+    def _report_hot_keys(self) -> None:
+        """Report the hottest keys by name, if other keys are hot than in the last report."""
+        found = self._grouping.hot_keys(TOP_KEYS)
+        if (names := {hot.key for hot in found}) != self._reported_keys:
+            listed = (f"{hot.key!r} ({hot.tuples:,} tuples, workers: {hot.workers})" for hot in found)
+            self._report(f"hot keys: {', '.join(listed) or 'none'}")
+            self._reported_keys = names
 
     def _is_snapshot_due(self, now: int) -> bool:
         """Return whether the loads must be saved now. Records the time of the snapshot if so."""

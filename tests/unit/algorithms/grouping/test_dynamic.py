@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from helpers.batches import hottest_keys
 from helpers.hashing import hash64, worker_of
 from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
 from skewless.algorithms.grouping.dynamic import DynamicKeyGrouping
@@ -141,24 +140,24 @@ def test_dynamic_key_processing_time_domain_promotes_by_the_clock() -> None:
     assert isinstance(made, DynamicKeyGrouping)
     send(made, "hot", now=1_000)
     send(made, "hot", at=1_000_000, now=45_999)
-    assert hottest_keys(made._space) == []
+    assert made.hot_keys(10) == []
     send(made, "hot", now=46_000)
-    assert [hot.key for hot in hottest_keys(made._space)] == ["hot"]
+    assert [hot.key for hot in made.hot_keys(10)] == ["hot"]
 
 
 def test_dynamic_key_hottest_keys_report_tuples_and_workers() -> None:
     made = grouping(10)
     send(made, *["hot"] * 10, "cold")
     send(made, "hot", at=45)
-    assert [(hot.key, hot.tuples, hot.workers) for hot in hottest_keys(made._space)] == [("hot", 11, 2), ("cold", 1, 1)]
+    assert [(hot.key, hot.tuples, hot.workers) for hot in made.hot_keys(10)] == [("hot", 11, 2), ("cold", 1, 1)]
 
 
 def test_dynamic_key_resized_clips_pools_and_resets_loads_and_keeps_the_key_space() -> None:
     made = hot_keys(20, minutes=10)
-    before = hottest_keys(made._space)
+    before = made.hot_keys(10)
     made.resize(3)
     assert made.snapshot()["sent"] == np.zeros(3, dtype=np.int64).tobytes()
-    assert [(hot.key, hot.tuples) for hot in hottest_keys(made._space)] == [(hot.key, hot.tuples) for hot in before]
+    assert [(hot.key, hot.tuples) for hot in made.hot_keys(10)] == [(hot.key, hot.tuples) for hot in before]
     assert pool_of(made, "hot") == 3
     assert set(send(made, *["hot"] * 100, at=660)) == {0, 1, 2}
     made.resize(200)
@@ -190,7 +189,7 @@ def test_dynamic_key_pool_of_an_evicted_key_expires_by_the_published_rules_only(
     for turn in range(20):
         send(made, *(f"other {number}" for number in range(100) for _ in range(200)), at=200 + turn * 15)
     send(made, "", at=at)
-    assert "hot" not in {hot.key for hot in hottest_keys(made._space)}
+    assert "hot" not in {hot.key for hot in made.hot_keys(10)}
     assert width(made, "hot", at) == size
 
 

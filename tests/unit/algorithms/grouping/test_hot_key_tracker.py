@@ -5,7 +5,6 @@ from collections import deque
 import numpy as np
 import pytest
 
-from helpers.batches import hottest_keys
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace, promote
 from skewless.algorithms.grouping.key_load_table import BABY, NONE, OLD, TEENAGE, KeyTable
 from skewless.algorithms.grouping.options import DynamicKeyOptions
@@ -141,7 +140,7 @@ def test_key_space_hottest_keys_are_old_ones_by_descending_tuples() -> None:
     space.table.columns.used[space.table.slots_of(["c"])] = 0b1011
     space.until(45)
     space.see({"d": 100}, at=45)
-    assert [(hot.key, hot.tuples, hot.workers) for hot in hottest_keys(space.space)] == [
+    assert [(hot.key, hot.tuples, hot.workers) for hot in space.space.hottest(10)] == [
         ("c", 7, 3),
         ("a", 5, 0),
         ("b", 5, 0),

@@ -55,7 +55,9 @@ def router(name: str = "key", encoding: str = "batch", checkpoint: str | None = 
     return step
 
 
-def build(name: str = "partial_key", encoding: str = "batch", workers: int = 3, snapshot_ms: int = 1000) -> RouterStep:
+def build(
+    name: str = "partial_key", encoding: str = "batch", workers: int = 3, snapshot_ms: int = 1000, **more: Any
+) -> RouterStep:
     choice = grouping.create(name, workers)
     return RouterStep(
         choice,
@@ -66,6 +68,7 @@ def build(name: str = "partial_key", encoding: str = "batch", workers: int = 3, 
         topic="p.tuples",
         snapshot_ms=snapshot_ms,
         new_upstream=upstream,
+        **more,
     )
 
 
@@ -352,3 +355,16 @@ def test_router_record_without_rows_only_updates_the_watermark() -> None:
     value = write_table(read_table(empty.value).slice(0, 0))
     assert route(step, OutputRecord("tuples", value, partition=2, headers=empty.headers)) == []
     assert step.watermark(2) == 5
+
+
+def test_router_reports_the_hot_keys_of_its_grouping_when_others_become_hot() -> None:
+    lines: list[str] = []
+    step = build("dynamic_key", report=lines.append)
+    step.assign(2, None, ())
+    for now in (0, 50_000, 52_000):
+        list(step.process(InMemoryBatch(2, [tuples(TUPLES_IN)]), now))
+        list(step.flush(now))
+    # The first keys become old at 45 s. Later the same keys are hot.
+    assert lines == [
+        "hot keys: 'a' (6 tuples, workers: 2), 'b' (4 tuples, workers: 2), 'c' (2 tuples, workers: 1)",
+    ]
