@@ -177,7 +177,7 @@ def test_status_names_the_hot_keys_of_the_grouping(broker: str, tmp_path: Path) 
     found = status_json(pipeline)["hot_keys"]
     assert [(hot["key"], hot["tuples"]) for hot in found[:3]] == [("hot\x1b", 1_500), ("cold", 1_000), ("warm", 1_000)]
     assert found[0]["workers"] > 2
-    assert "\nhot keys  of dynamic_key: hot? (1,500 tuples, " in status(pipeline).stdout
+    assert "\nhot keys hot? (1,500 tuples, " in status(pipeline).stdout
 
 
 @pytest.mark.thorough

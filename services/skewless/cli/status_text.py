@@ -64,6 +64,12 @@ def _lines(report: PipelineStatus) -> Iterator[str]:
     )
     if aggregator is not None:
         yield from _load(report)
+    if report.hot_keys:
+        listed = (
+            f"{printable(hot.key[:40])} ({counted(hot.tuples, 'tuple')}, {counted(hot.workers, 'worker')})"
+            for hot in report.hot_keys
+        )
+        yield f"hot keys {', '.join(listed)}"
     yield from (f"waiting  {wait}" for wait in report.waits)
     yield from (click.style(f"warning  {warning}", fg="yellow") for warning in report.warnings)
     yield from (f"problem  {problem}" for problem in report.problems)
@@ -107,9 +113,3 @@ def _load(report: PipelineStatus) -> Iterator[str]:
     for key in load.top_keys[:3]:
         name = printable(key.key[:40])
         yield f"  key {name}: {key.tuples / load.tuples:.1%}, on {counted(key.workers, 'worker')}"
-    if report.hot_keys:
-        listed = (
-            f"{printable(hot.key[:40])} ({counted(hot.tuples, 'tuple')}, {counted(hot.workers, 'worker')})"
-            for hot in report.hot_keys
-        )
-        yield f"hot keys  of {load.grouping}: {', '.join(listed)}"
