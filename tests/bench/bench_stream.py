@@ -180,14 +180,14 @@ def slowest_to_mean(spark: Any) -> dict[str, Any]:
     """Return the time of the slowest task divided by the mean, of the stages that have spent most time."""
     context = spark.sparkContext
     base = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages"
-    by_name: defaultdict[str, list[list[int]]] = defaultdict(list)
+    by_kind: defaultdict[tuple[str, int], list[list[int]]] = defaultdict(list)
     for stage in read_json(base):
         if stage["status"] == "COMPLETE":
             tasks = read_json(f"{base}/{stage['stageId']}/0/taskList?length=1000")
-            by_name[stage["name"]].append([task["taskMetrics"]["executorRunTime"] for task in tasks])
-    if not by_name:
+            by_kind[stage["name"], stage["numTasks"]].append([task["taskMetrics"]["executorRunTime"] for task in tasks])
+    if not by_kind:
         return {}
-    times = max(by_name.values(), key=lambda of_name: sum(map(sum, of_name)))
+    times = max(by_kind.values(), key=lambda of_kind: sum(map(sum, of_kind)))
     slowest, mean = sum(map(max, times)), sum(sum(of_stage) / len(of_stage) for of_stage in times)
     return {"tasks": len(times[0]), "slowest_to_mean": round(slowest / max(mean, 1), 2)}
 

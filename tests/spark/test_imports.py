@@ -20,7 +20,7 @@ def test_spark_modules_without_a_session_can_be_imported() -> None:
 
 def test_stream_tasks_do_not_import_the_library_of_the_agents() -> None:
     """Each worker of Spark imports the modules of its tasks again, and Faust would be half of that time."""
-    code = "import sys, skewless.spark.stream_merge, skewless.spark.stream_tasks\nassert 'faust' not in sys.modules"
+    code = "import sys, skewless.spark.stream_merge, skewless.spark.stream_source\nassert 'faust' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
 

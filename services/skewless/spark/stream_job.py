@@ -43,7 +43,6 @@ from skewless.spark.stream_merge import (
     OUTCOMES,
     RETRY_PAUSE_S,
     RETRY_S,
-    TICK,
     Merged,
     MergeTask,
     topic_ids_of,
@@ -55,6 +54,7 @@ from skewless.spark.stream_tasks import (
     PARTIALS,
     PROGRESS,
     ROWS,
+    TICK,
     WORK,
     SourceProgress,
     SplitTask,
@@ -257,8 +257,8 @@ class StreamJob:
         rows = numbers.mapInArrow(as_function(ReadTask(split, tasks)), ROWS)
         if self._settings.worker.cost.is_free:
             return rows
-        workers = self._settings.router.workers
-        numbered = in_partitions(rows.withColumn("task", F.col("partition") % workers), workers, "task")
+        count = min(self._settings.router.workers, spark.sparkContext.defaultParallelism)
+        numbered = in_partitions(rows.withColumn("task", F.col("partition") % count), count, "task")
         return numbered.mapInArrow(as_function(WorkTask(self._settings, split.partition_counts)), ROWS)
 
     def _split_task(self, now: int) -> SplitTask:
@@ -301,7 +301,7 @@ class StreamJob:
 
     def _merge(self, rows: DataFrame | None, previous: str, batch: str) -> _Outcomes:
         """Merge and commit partials in all partitions of `aggregates`."""
-        settings, spark = self._settings, self._spark if rows is None else rows.sparkSession
+        settings = self._settings
         task = MergeTask(
             settings,
             self.start.schema,
@@ -315,12 +315,11 @@ class StreamJob:
             holders=self._holders,
             secret=self._secret,
         )
-        number = F.col("id").cast("int")
-        blocks = spark.range(0, task.load_task + 1, 1, numPartitions=1).select(
-            number.alias("task"), F.lit(TICK).alias("kind"), number.alias("partition"), F.lit(b"").alias("block")
-        )
-        if rows is not None:
-            blocks = blocks.unionByName(rows.withColumn("task", F.explode(_tasks_of_row(task.load_task))))
+        if rows is None:
+            rows = self._spark.range(0, task.load_task + 1, 1, numPartitions=1).select(
+                F.lit(TICK).alias("kind"), F.col("id").cast("int").alias("partition"), F.lit(b"").alias("block")
+            )
+        blocks = rows.withColumn("task", F.explode(_tasks_of_row(task.load_task)))
         # In descending order, so that the longest task starts first: that of the load gets all partials.
         ordered = blocks.withColumn("order", F.lit(task.load_task) - F.col("task"))
         numbered = in_partitions(ordered, task.load_task + 1, "order").drop("order")

@@ -45,9 +45,6 @@ from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
 
-TICK = "tick"
-"""Kind of the row that each task gets, with or without partials. Its partition is the number of the task: that of a
-partition of `aggregates`, or the next number for the task that measures the load."""
 MERGED = "merged"
 """Kind of the rows that say what a task has merged."""
 OUTCOMES = "kind string, block binary"

@@ -92,6 +92,8 @@ class ReadTask:
         """Yield `ROWS`. Column: the number of the task, as `id`."""
         for batch in batches:
             for number in batch["id"].to_pylist():
+                if not number:
+                    yield from self.split.ticks()
                 yield from self.split.split(read(self.split.settings.kafka, self.ranges[number]))
 
 

@@ -1,7 +1,7 @@
 """Tasks of a micro-batch of `skewless stream`. They run the steps of the stages, without Spark and without Kafka.
 
 A `SplitTask` processes the records of source partitions as splitter and worker do: records in, partials out. Where
-each tuple costs time, it chooses a worker for each tuple as the router does. A `WorkTask` per worker aggregates them.
+each tuple costs time, it chooses a worker for each tuple as the router does. Then `WorkTask`s aggregate the tuples.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ TUPLES, PARTIALS, RECORDS, PROGRESS, WORK = "tuples", "partials", "records", "pr
 """Kinds of rows. A block of `tuples` or `partials` is the value of a record of topic `worker-input` or `partials`, one
 of `records` has late tuples and dead letters. `partition` is the worker of `tuples`, and otherwise the partition of
 `aggregates` whose task gets the block. `progress` is a `SourceProgress`, `work` is a `WorkProgress`."""
+TICK = "tick"
+"""Kind of the row that each task that merges gets, with or without partials. Its partition is the number of the task:
+that of a partition of `aggregates`, or the next number for the task that measures the load."""
 ROWS = "kind string, partition int, block binary"
 RECORDS_PER_BLOCK = 5_000
 OUTSIDE_RECORDS = (SkewlessError, MemoryError, OSError)
@@ -76,6 +79,13 @@ class SplitTask:
     """Largest event time before the micro-batch, of all source partitions."""
     now: int
     """Wall-clock time of the micro-batch in ms."""
+
+    def ticks(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of kind TICK, as `ROWS`. One task does this."""
+        rows = _Rows()
+        for number in range(self.settings.topics.aggregator_partitions + 1):
+            rows.add(TICK, number, b"")
+        return rows.take()
 
     def split(self, batches: Iterable[MessageBatch]) -> Iterator[pa.RecordBatch]:
         """Yield `ROWS`."""
@@ -232,9 +242,9 @@ class _Splitter:
 
 @dataclass(frozen=True, slots=True)
 class WorkTask:
-    """Aggregates the tuples of a worker, after their simulated cost. Spark sends it to the tasks.
+    """Aggregates the tuples of some workers, after their simulated cost. Spark sends it to the tasks.
 
-    Rows of other kinds pass through.
+    The workers sleep at the same time, as those of a stage do. Rows of other kinds pass through.
     """
 
     settings: PipelineSettings
@@ -246,30 +256,26 @@ class WorkTask:
         started = time.perf_counter()
         step = step_of("worker", self.settings, self.partition_counts, WorkerStep)
         header, rows = _tuples_header(self.settings), _Rows()
-        workers: set[int] = set()
-        busy_until = 0.0
+        busy_until: dict[int, float] = {}
         for batch in batches:
             columns = (batch[name].to_pylist() for name in ("kind", "partition", "block"))
             for kind, partition, block in zip(*columns, strict=True):
                 if kind != TUPLES:
                     rows.add(kind, partition, block)
                     continue
-                if partition not in workers:
-                    workers.add(partition)
+                if partition not in busy_until:
+                    busy_until[partition] = started
                     step.assign(partition, None, ())
                 records = [OutputRecord("worker-input", block, headers=header)]
                 before = step.tuples
                 target = TopicPartition("worker-input", partition)
                 deque(step.process(MessageBatch.of_outputs(target, records, 0), 0), maxlen=0)
-                # Costs add up to one end time, as in a stage.
-                busy_until = (busy_until or time.perf_counter()) + self.settings.worker.cost.seconds(
-                    step.tuples - before
-                )
-                time.sleep(max(0.0, busy_until - time.perf_counter()))
+                busy_until[partition] += self.settings.worker.cost.seconds(step.tuples - before)
                 if step.wants_commit:
                     rows.add_partials(step.flush(0))
             yield from rows.take()
         if step.tuples:
+            time.sleep(max(0.0, max(busy_until.values()) - time.perf_counter()))
             rows.add_partials(step.flush(0))
             rows.add_work(step.tuples, started)
         yield from rows.take()
