@@ -99,6 +99,24 @@ def test_observer_hottest_keys_are_sorted_by_tuples_then_name_and_count_their_wo
     ]
 
 
+def test_observer_ticks_that_begin_and_end_at_once_equal_those_that_were_stored() -> None:
+    rows = [(60 * tick, key, worker, tick + worker + 1) for tick in range(5) for key in "ab" for worker in range(2)]
+    stored, at_once = observer(), observer()
+    found: list[list[dict[str, Any]]] = []
+    for step, flushed in ((stored, True), (at_once, False)):
+        observe(step, 0, deltas(*rows[::2]))
+        observe(step, 1, deltas(*rows[1::2]))
+        outputs = list(step.flush(0)) if flushed else []
+        observe(step, 0, progress(240))
+        observe(step, 1, progress(240))
+        outputs += step.flush(0)
+        found.append(ticks(outputs))
+        changed = {output.key for output in written(outputs, "observer-changelog")} - {b"run"}
+        assert changed == {f"{60 * tick}/0/changes".encode() for tick in (range(5) if flushed else [4])}
+    assert [tick["tick_start"] for tick in found[0]] == [0, 60, 120, 180]
+    assert found[0] == found[1]
+
+
 def hot_keys(outputs: Iterable[OutputRecord]) -> list[tuple[str, bool, float, int, int, int]]:
     names = ("key", "hot", "share", "workers", "hot_since", "tick_start")
     return [tuple(change[name] for name in names) for change in json_values_in(written(outputs, "hot-keys"))]
