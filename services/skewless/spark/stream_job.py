@@ -168,6 +168,8 @@ class StreamJob:
         # in its output. From Spark 4.1 on, another checksum would fail the job, because it cannot repeat commits.
         self._spark.conf.set("spark.sql.shuffle.orderIndependentChecksum.enabled", "false")
         self._spark.conf.set("spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch", "false")
+        # That of the offsets which the driver reads from the checkpoint. Spark 4.2 and newer also has another one.
+        self._spark.conf.set("spark.sql.streaming.offsetLog.formatVersion", "1")
         writer = records.writeStream.queryName(settings.full_name).foreachBatch(self._run)
         query = writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
         self._checkpoint, self._query_id = checkpoint, query.id
