@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -58,6 +60,6 @@ def top_keys(keys: pa.Array, counts: NDArray[np.int64], limit: int) -> list[tupl
     np.add.at(tuples, codes, counts)
     threshold = np.sort(tuples)[-limit:][0]
     hot = np.flatnonzero(tuples >= threshold)
-    columns = {"key": encoded.dictionary.take(pa.array(hot)), "tuples": tuples[hot], "workers": np.bincount(codes)[hot]}
-    ranked = pa.table(columns).sort_by([("tuples", "descending"), ("key", "ascending")]).slice(0, limit)
-    return list(zip(*ranked.to_pydict().values(), strict=True))
+    names = encoded.dictionary.take(pa.array(hot)).to_pylist()
+    rows = zip(names, tuples[hot].tolist(), np.bincount(codes)[hot].tolist(), strict=True)
+    return heapq.nsmallest(limit, rows, key=lambda row: (-row[1], row[0]))

@@ -38,6 +38,8 @@ class RunStatistics:
         self.worst_tick_max_over_avg: float | None = None
         """Maximum over the ticks with enough tuples for this measure. None before the first such tick."""
         self._keys = self._pairs = NOTHING
+        self._replication_factor: float | None = None
+        """None after a change of the sketches: many ticks may end after one."""
 
     def add(
         self,
@@ -55,6 +57,7 @@ class RunStatistics:
             self.first_ms = now
         self.tuples, self.rows = _sum(self.tuples, tuples), _sum(self.rows, rows)
         self._keys, self._pairs = _with_texts(self._keys, keys), _with_texts(self._pairs, pairs)
+        self._replication_factor = None
 
     def add_tick(self, max_over_avg: float | None) -> None:
         """Update the worst tick. `max_over_avg` is None for a tick with too few tuples for this measure."""
@@ -63,8 +66,10 @@ class RunStatistics:
 
     def replication_factor(self) -> float:
         """Return the replication factor: the mean number of distinct workers per key. 0 without keys."""
-        keys = estimate(self._keys)
-        return max(1.0, estimate(self._pairs) / keys) if keys else 0.0
+        if self._replication_factor is None:
+            keys = estimate(self._keys)
+            self._replication_factor = max(1.0, estimate(self._pairs) / keys) if keys else 0.0
+        return self._replication_factor
 
     def save(self) -> bytes:
         """Return the statistics as bytes."""
