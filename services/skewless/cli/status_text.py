@@ -104,6 +104,8 @@ def _load(report: PipelineStatus) -> Iterator[str]:
         f"load     {counted(load.tuples, 'tuple')} from {iso(load.tick_start)} to {iso(load.tick_end)}, grouping "
         f"{load.grouping}, max/avg {load.max_over_avg:.2f}"
     )
+    if load.reduced:
+        yield "  only the keys with most tuples are counted: raise observer.max_state_bytes and the memory to count all"
     most = max(load.rows_by_worker)
     for worker, rows in enumerate(load.rows_by_worker[:LISTED_WORKERS]):
         bar = "█" * round(BAR_WIDTH * rows / most)

@@ -63,7 +63,7 @@ def worker_rows(load: TickDistribution, width: int, *, by_load: bool) -> Iterato
 
 def key_count(load: TickDistribution) -> str:
     """Return the number of keys of a tick as text."""
-    return "many" if load.keys is None else f"{load.keys:,}"
+    return f"{'more than ' if load.reduced else ''}{load.keys:,}"
 
 
 def key_rows(load: TickDistribution, *, by_load: bool) -> Iterator[Row]:

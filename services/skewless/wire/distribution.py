@@ -25,7 +25,10 @@ _ROWS_BY_WORKER = "Rows of each worker, from worker 0 to `workers` - 1."
 _STD_DEV = "Population standard deviation of the workers' shares of the rows, in percent."
 _IMBALANCE = "(Rows of the most loaded worker - average rows per worker) / rows."
 _MAX_OVER_AVG = "Rows of the most loaded worker divided by the average; 1 if the load is even."
-_REDUCED = "null if the tick had more keys than `observer.max_state_bytes` has room for."
+_REDUCED = (
+    "Whether the tick had more keys than `observer.max_state_bytes` has room for: `keys`, `replication_factor` and "
+    "`top_keys` then count some of the keys only, those with the most tuples. The loads are exact."
+)
 _WORST = "Highest `max_over_avg` of the ticks with at least 100 rows per worker; null before the first such tick."
 
 
@@ -81,26 +84,18 @@ class TickDistribution(msgspec.Struct):
     ]
     tuples: Annotated[Tuples, Meta(description="Tuples with an event time in the tick.")]
     tuples_by_worker: Annotated[list[Tuples], Meta(description=_TUPLES_BY_WORKER)]
-    keys: Annotated[
-        Annotated[int, Meta(ge=0)] | None,
-        Meta(description=f"Number of distinct keys. {_REDUCED}"),
-    ]
+    keys: Annotated[int, Meta(description="Number of distinct keys.", ge=0)]
     load_stddev_percent: Annotated[Share, Meta(description=_STD_DEV)]
     imbalance: Annotated[Share, Meta(description=_IMBALANCE)]
     max_over_avg: Annotated[Share, Meta(description=_MAX_OVER_AVG)]
     replication_factor: Annotated[
-        Share | None, Meta(description=f"Mean number of distinct workers per key (replication factor). {_REDUCED}")
+        Share, Meta(description="Mean number of distinct workers per key (replication factor).")
     ]
-    top_keys: Annotated[
-        list[TopKey],
-        Meta(
-            description="The keys with the most tuples, at most `observer.top_keys`. Where `keys` is null, some of "
-            "their tuples may not be counted."
-        ),
-    ]
+    top_keys: Annotated[list[TopKey], Meta(description="The keys with the most tuples, at most `observer.top_keys`.")]
     run: Annotated[RunDistribution, Meta(description="The same measures since the first tuple of the pipeline.")]
     rows: Annotated[Tuples, Meta(description=_ROWS)] = 0
     rows_by_worker: Annotated[list[Tuples], Meta(description=_ROWS_BY_WORKER)] = msgspec.field(default_factory=list)
+    reduced: Annotated[bool, Meta(description=_REDUCED)] = False
 
     def __post_init__(self) -> None:
         """Set the rows of a record of an earlier version: each row was a tuple."""

@@ -40,15 +40,14 @@ METRICS = (
         "keys",
         "Keys with more tuples than an even share of one worker. Topic hot-keys names them.",
     ),
-    Metric(
-        "skewless_observer_tick_keys", "gauge", (), "keys", "Distinct keys in the last tick. None for a reduced one."
-    ),
+    Metric("skewless_observer_tick_keys", "gauge", (), "keys", "Distinct keys in the last tick."),
     Metric(
         "skewless_observer_reduced_ticks_total",
         "counter",
         (),
         "ticks",
-        "Reduced ticks: they lost the keys with few tuples, because the ticks had more than observer.max_state_bytes.",
+        "Ticks that lost the keys with few tuples, because all ticks had more than observer.max_state_bytes. Their "
+        "numbers of keys and of workers per key are too small.",
     ),
     Metric(
         "skewless_observer_worker_load_share_ratio",
@@ -85,7 +84,7 @@ METRICS = (
         (),
         "workers per key",
         "Replication factor in the last tick: mean number of distinct workers per key (DIST_COST of dynamic key"
-        " grouping). None for a reduced tick.",
+        " grouping).",
     ),
     Metric(
         "skewless_observer_top_key_share_ratio",
@@ -112,15 +111,13 @@ def samples(tick: TickDistribution) -> Iterator[Sample]:
     yield Sample("skewless_observer_tick_end_timestamp_seconds", (), tick.tick_end / 1000)
     yield Sample("skewless_observer_tick_tuples", (), tick.tuples)
     yield Sample("skewless_observer_tick_rows", (), tick.rows)
-    if tick.keys is not None:
-        yield Sample("skewless_observer_tick_keys", (), tick.keys)
+    yield Sample("skewless_observer_tick_keys", (), tick.keys)
     for worker, rows in enumerate(tick.rows_by_worker):
         yield Sample("skewless_observer_worker_load_share_ratio", (str(worker),), rows / max(1, tick.rows))
     yield Sample("skewless_observer_load_stddev_ratio", (), tick.load_stddev_percent / 100)
     yield Sample("skewless_observer_imbalance_ratio", (), tick.imbalance)
     yield Sample("skewless_observer_max_over_avg_ratio", (), tick.max_over_avg)
-    if tick.replication_factor is not None:
-        yield Sample("skewless_observer_replication_factor", (), tick.replication_factor)
+    yield Sample("skewless_observer_replication_factor", (), tick.replication_factor)
     for rank, key in enumerate(tick.top_keys[:TOP_KEYS], start=1):
         yield Sample("skewless_observer_top_key_share_ratio", (str(rank),), key.tuples / tuples)
         yield Sample("skewless_observer_top_key_workers", (str(rank),), key.workers)

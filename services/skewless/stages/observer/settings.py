@@ -19,7 +19,7 @@ class ObserverSettings(SettingsModel):
         ge=2**20,
         le=2**50,
         description="Maximum bytes of keys and numbers in open ticks. With more, the largest ticks lose the keys with "
-        "few tuples: their numbers of keys and of workers per key are null in `distribution`. Each pair of key and "
+        "few tuples: `reduced` is then true in `distribution`, whose loads are exact. Each pair of key and "
         "worker takes about 95 bytes per tick.",
     )
     top_keys: int = Field(10, ge=0, le=1000, description="Number of keys with the most tuples that each tick lists.")

@@ -5,7 +5,6 @@ The load is that of rows: tuples, or rows in which the splitter has aggregated s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -44,8 +43,6 @@ from skewless.wire.headers import WATERMARK, require_schema
 from skewless.wire.hot_keys import HOT_KEY_HEADERS, HotKeyChange
 from skewless.wire.partials import PARTIALS, read_partials, with_rows
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
-
-log = logging.getLogger(__name__)
 
 RUN_KEY = b"run"
 HOT_KEYS_KEY = b"hot-keys"
@@ -178,18 +175,9 @@ class ObserverStep(WindowedStep):
         super()._check_state()
 
     def _note_reduced(self, tick_start: int) -> None:
-        if tick_start in self._reduced:
-            return
-        self._reduced.add(tick_start)
-        self._reduced_ticks += 1
-        log.warning(
-            "tick %d: dropped the keys with few tuples, because the ticks had more bytes than %s (%s): its numbers of "
-            "keys and of workers per key are not measured; %s",
-            tick_start,
-            self._limit.setting,
-            f"{self._limit.max_bytes:,}",
-            self._limit.remedy,
-        )
+        if tick_start not in self._reduced:
+            self._reduced.add(tick_start)
+            self._reduced_ticks += 1
 
     def _largest_first(self) -> list[tuple[int, WindowStore]]:
         """Return start and store of each tick in memory."""
@@ -270,7 +258,7 @@ class ObserverStep(WindowedStep):
         tuples, rows = (sums_by_worker(workers, data[column.name], rules.workers) for column in COLUMNS)
         self._run.add_tick(judged_max_over_avg(rows))
         self._run_changed = True
-        distinct_keys = pc.count_distinct(load.keys).as_py() if is_complete else None
+        distinct_keys = pc.count_distinct(load.keys).as_py()
         run_workers = np.arange(len(self._run.tuples))
         run_tuples, run_rows = (
             sums_by_worker(run_workers, sums, rules.workers) for sums in (self._run.tuples, self._run.rows)
@@ -290,7 +278,7 @@ class ObserverStep(WindowedStep):
             load_stddev_percent=load_stddev_percent(rows),
             imbalance=imbalance(rows),
             max_over_avg=max_over_avg(rows),
-            replication_factor=len(load.keys) / (distinct_keys or 1) if is_complete else None,
+            replication_factor=len(load.keys) / distinct_keys if distinct_keys else 0.0,
             top_keys=[TopKey(*row) for row in top_keys(load.keys, load.tuples, rules.top_keys)],
             run=RunDistribution(
                 tuples=total_tuples,
@@ -305,6 +293,7 @@ class ObserverStep(WindowedStep):
                 replication_factor=self._run.replication_factor(),
                 worst_tick_max_over_avg=self._run.worst_tick_max_over_avg,
             ),
+            reduced=not is_complete,
         )
         self._emitted_ticks += 1
         self._reduced.discard(tick_start)
@@ -393,8 +382,8 @@ def _without_small_pairs(rows: pa.Table) -> pa.Table:
     order = pc.sort_indices(rows.filter(with_key)[LOAD_COLUMN.name], sort_keys=[("", "descending")])
     pairs = rows.filter(with_key).take(order)
     others = pa.concat_tables([rows.filter(pc.invert(with_key)), pairs.slice(KEPT_PAIRS)])
-    workers = pc.list_element(pc.split_pattern(others["key"], "/", max_splits=1), 0)
-    columns = [column.name for column in COLUMNS]
-    sums = others.set_column(others.schema.get_field_index("key"), "key", workers).group_by("key")
-    summed = sums.aggregate([(column, "sum") for column in columns]).rename_columns(["key", *columns])
+    workers = pc.list_element(pc.split_pattern(others["key"], "/", max_splits=1), 0).cast(pa.int64()).to_numpy()
+    sums = {column.name: sums_by_worker(workers, others[column.name].to_numpy(), 0) for column in COLUMNS}
+    present = np.unique(workers)
+    summed = pa.table({"key": present.astype(str), **{name: values[present] for name, values in sums.items()}})
     return pa.concat_tables([pairs.slice(0, KEPT_PAIRS), summed.select(rows.column_names)])
