@@ -96,8 +96,8 @@ class ParsingSettings(SettingsModel):
     )
     tombstones: Literal["dead_letter", "skip"] = Field(
         "dead_letter",
-        description="Records without a value. skip: they have no tuples and count as filtered. dead_letter: they are "
-        "invalid if a field of the value is read.",
+        description="Records without a value. skip: they have no tuples and count as filtered, as they always do with "
+        "the envelope debezium. dead_letter: they are invalid if a field of the value is read.",
     )
     limits: LimitSettings = LimitSettings()
     _registry: RegistrySettings | None = PrivateAttr(None)
