@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from skewless.algorithms.windowing.assigner import HoppingWindows
 from skewless.stages.aggregator.ranker_step import RankerStep
 from skewless.stages.aggregator.ranking_step import RankingStep
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
-from skewless.wire.headers import headers_with
+from skewless.wire.headers import headers_with, watermarks_of
 from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import OutputRecord
 
@@ -97,12 +97,12 @@ tuples = st.builds(
     Tuples,
     keys=st.lists(st.sampled_from(["a", "b", "c", "d/1", "é", "zz", 'q"']), min_size=1, max_size=4).map(tuple),
     value=st.integers(-3, 3) | st.integers(-(2**62), 2**62),
-    time=st.integers(0, 40),
+    time=st.integers(0, 25),
     advance=st.sampled_from([0, 0, 5, 20]),
 )
 moves = st.builds(
     Move,
-    what=st.sampled_from(["feed"] * 4 + ["read"] * 3 + ["commit"] * 3 + ["abort", "kill", "rebalance", "rank"]),
+    what=st.sampled_from(["turn"] * 6 + ["feed", "read", "read", "commit", "abort", "kill", "rebalance", "rank"]),
     stage=st.sampled_from(STAGES),
     process=st.integers(0, 2),
     amount=st.integers(1, 4),
@@ -190,6 +190,8 @@ class Model:
         process = stage.processes[move.process % len(stage.processes)]
         self.now += 1
         match move.what:
+            case "turn":
+                self.turn(move.amount)
             case "feed":
                 self.feed_some(move.amount)
             case "read":
@@ -204,6 +206,15 @@ class Model:
             case _:
                 processes = 1 if move.stage == "ranker" else move.amount
                 stage.rebalance(processes, commit=move.what == "rebalance", now=self.now)
+
+    def turn(self, amount: int) -> None:
+        """Feed and aggregate a few records. The ranker commits after each record that it reads."""
+        self.feed_some(amount)
+        self.stages["aggregator"].run_out(self.now)
+        ranker = self.stages["ranker"]
+        for _ in range(amount):
+            ranker.read(ranker.processes[0], 0, 1, self.now)
+            ranker.commit(ranker.processes[0], self.now)
 
     def run_out(self) -> None:
         while any(stage.run_out(self.now) for stage in self.stages.values()):
@@ -269,7 +280,7 @@ def ranked(model: Model, ranks: dict[bytes, dict[str, Any]]) -> dict[bytes, dict
 
 def check_changes(model: Model) -> None:
     """Check that each record changes its rank, and that revisions of a window grow from 0 on without gaps."""
-    newest: dict[bytes | None, dict[str, Any]] = {}
+    newest: dict[bytes | None, tuple[dict[str, Any], int]] = {}
     revisions: defaultdict[int, set[int]] = defaultdict(set)
     for record in model.topics["top"].all():
         if record.value is None:
@@ -278,8 +289,10 @@ def check_changes(model: Model) -> None:
             continue
         row = msgspec.json.decode(record.value)
         revision = row.pop("revision")
-        assert newest.get(record.key) != row
-        newest[record.key] = row
+        previous, previous_revision = newest.get(record.key, ({}, -1))
+        assert previous != row
+        assert revision > previous_revision
+        newest[record.key] = row, revision
         revisions[row["window_start"]].add(revision)
     if not model.setup.conditions:
         assert all(found == set(range(len(found))) for found in revisions.values())
@@ -307,18 +320,21 @@ def test_ranks_after_any_sequence_of_events_are_those_of_a_plain_loop(
     setup: Setup, feed: list[Tuples], events: list[Move], *, ordered: bool
 ) -> None:
     if ordered:  # no tuple is late
-        feed = [Tuples(one.keys, one.value, 3 * 20 * at + one.time, one.advance) for at, one in enumerate(feed)]
+        feed = [replace(one, time=one.time + 60 * (at // 4), advance=0) for at, one in enumerate(feed)]
+        feed = [replace(one, advance=20 * (at % 4 == 3)) for at, one in enumerate(feed)]
     model = Model(setup, feed)
     for move in events:
         model.make(move)
     model.run_out()
-    check_final_windows(model)
+    check_live(model)
     model.finish()
     check(model)
 
 
-def check_final_windows(model: Model) -> None:
+def check_live(model: Model) -> None:
     """Check a run without unread input: with `emit: final`, those windows are emitted that all partitions closed."""
+    if model.setup.updates and model.setup.ranked and not model.setup.interval_ms:
+        check(model)
     if model.setup.updates or model.reopens:
         return
     closed_until = min(model.watermarks.values())
@@ -326,3 +342,31 @@ def check_final_windows(model: Model) -> None:
     closed = {key for key, row in ranks.items() if row["window_end"] <= closed_until}
     found = {key: msgspec.json.decode(value) for key, value in model.topics["top"].latest().items()}
     assert ranked(model, found).keys() == closed
+
+
+def test_rank_that_no_key_has_any_more_is_deleted() -> None:
+    """A late tuple brings the sum of a key below the condition."""
+    setup = Setup(2, 1, 1, 3, "sum", updates=False, selects=True, text=False, interval_ms=0, ranked=True)
+    feed = [Tuples(("a", "b", "c"), 1, 5, 0), Tuples(("a",), 0, 15, 50), Tuples(("b",), -5, 5, 0)]
+    model = Model(setup, feed)
+    model.feed_some(2)
+    model.run_out()
+    assert sorted(model.topics["top"].latest()) == [b"0/1", b"0/2", b"0/3", b"10/1"]
+    model.finish()
+    check(model)
+    assert sorted(model.topics["top"].latest()) == [b"0/1", b"0/2", b"10/1"]
+    assert [record.key for record in model.topics["top"].all() if record.value is None] == [b"0/3"]
+
+
+def test_ranking_step_that_is_assigned_again_reports_its_watermark_again() -> None:
+    setup = Setup(1, 1, 1, 3, "sum", updates=False, selects=False, text=False, interval_ms=0, ranked=True)
+    model = Model(setup, [Tuples(("a",), 1, 5, 7)])
+    model.feed_some(1)
+    stage = model.stages["aggregator"]
+    (process,) = stage.processes
+    reports = []
+    for _ in range(2):  # the first transaction is aborted
+        stage.read(process, 0, 10, model.now)
+        reports += [watermarks_of(output.headers) for output in process.step.flush(model.now) if output.headers]
+        stage.abort_transaction(process)
+    assert reports == [{0: 7}, {0: 7}]
