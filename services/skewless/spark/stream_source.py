@@ -22,8 +22,6 @@ from skewless.kafka.settings import KafkaSettings
 from skewless.spark.stream_tasks import SplitTask
 from skewless.wire.topic_partition import TopicPartition
 
-RECORDS_PER_TASK = 500_000
-"""Offsets of a micro-batch for which there is a task, if Spark has fewer cores. A task costs a tenth of a second."""
 BATCH_RECORDS = 5_000
 BATCH_BYTES = 4 * 2**20
 """Records of a source partition that are processed at once, and the bytes of their values."""
@@ -69,11 +67,9 @@ def planned(spark: SparkSession, checkpoint: str, number: int) -> Planned:
 
 
 def spread(ranges: Iterable[SourceRange], cores: int) -> list[list[SourceRange]]:
-    """Spread ranges over tasks, so that each task has about as many offsets as the others."""
+    """Spread ranges over a task per core, so that each task has about as many offsets as the others."""
     sized = sorted(ranges, key=lambda each: each.begin - each.end)
-    records = sum(each.end - each.begin for each in sized)
-    count = min(len(sized), max(cores, -(-records // RECORDS_PER_TASK)))
-    tasks: list[tuple[int, int, list[SourceRange]]] = [(0, number, []) for number in range(count)]
+    tasks: list[tuple[int, int, list[SourceRange]]] = [(0, number, []) for number in range(min(len(sized), cores))]
     for each in sized:
         size, number, own = tasks[0]
         heapq.heapreplace(tasks, (size + each.end - each.begin, number, [*own, each]))
