@@ -37,6 +37,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+EMBEDDED = pytest.StashKey[Broker]()
+"""The broker of the tests, while it runs."""
 SERVER_TIMEOUT_S = 900
 """Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
 
@@ -66,7 +68,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[str]:
+def broker(request: pytest.FixtureRequest) -> Iterator[str]:
     """Bootstrap servers of a real Kafka: $KAFKA_BOOTSTRAP_SERVERS or the embedded broker. Never skips."""
     if external := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
         yield external
@@ -75,9 +77,21 @@ def broker() -> Iterator[str]:
         embedded = Broker().start()
     except SkewlessError as error:
         pytest.fail(f"tests need a Kafka broker: {error}", pytrace=False)
+    request.config.stash[EMBEDDED] = embedded
     yield embedded.bootstrap
+    del request.config.stash[EMBEDDED]
     embedded.kill()  # a clean end writes the state of thousands of partitions, for about a minute
     embedded.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _topics_end_with_their_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Delete the topics of the embedded broker after each module: each client of the next one asks for all topics."""
+    yield
+    if EMBEDDED in request.config.stash:
+        from helpers.kafka import delete_topics
+
+        delete_topics(request.config.stash[EMBEDDED].bootstrap)
 
 
 @pytest.fixture(scope="session")

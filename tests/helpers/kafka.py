@@ -118,6 +118,15 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
     until(lambda: partitions.keys() <= admin.list_topics(timeout=WAIT_S).topics.keys())
 
 
+def delete_topics(bootstrap: str) -> None:
+    """Delete all topics but the internal ones of Kafka."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    topics = [topic for topic in admin.list_topics(timeout=WAIT_S).topics if not topic.startswith("__")]
+    if topics:
+        for future in admin.delete_topics(topics).values():
+            future.result()
+
+
 class Source:
     """The source topic, and a producer of its records."""
 
