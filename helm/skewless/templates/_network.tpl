@@ -46,7 +46,8 @@
   to:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-{{- with include "skewless.tokenEndpoint" . }}
+{{- /* AWS exchanges the token of a ServiceAccount at its STS. */}}
+{{- with ternary "https://sts" (include "skewless.tokenEndpoint" .) (not (empty .Values.kafka.sasl.mskIam.region)) }}
 - ports:
     - {port: {{ include "skewless.portOfUrl" . }}, protocol: TCP}
   {{- with $egress.tokenEndpointTo }}
