@@ -370,3 +370,28 @@ def test_ranking_step_that_is_assigned_again_reports_its_watermark_again() -> No
         reports += [watermarks_of(output.headers) for output in process.step.flush(model.now) if output.headers]
         stage.abort_transaction(process)
     assert reports == [{0: 7}, {0: 7}]
+
+
+FINAL = Setup(2, 1, 1, 3, "sum", updates=False, selects=False, text=False, interval_ms=0, ranked=True)
+
+
+def test_ranker_that_commits_after_each_record_emits_complete_windows_only() -> None:
+    model = Model(FINAL, [Tuples(("a", "b", "c"), 1, 5, 0), Tuples(("a", "b"), 0, 15, 50)])
+    model.feed_some(2)
+    for _ in range(20):
+        model.turn(1)
+    model.finish()
+    check(model)
+
+
+def test_correction_of_a_window_that_closed_without_changes_replaces_its_list() -> None:
+    model = Model(replace(FINAL, partitions=1), [Tuples(("b",), 5, 5, 0), Tuples(("a",), 1, 5, 0)])
+    model.feed_some(2)
+    model.run_out()  # while the window is open
+    for late in (Tuples(("c",), 0, 15, 50), Tuples(("b",), -10, 5, 0)):
+        model.feed.append(late)
+        model.feed_some(1)
+        model.run_out()
+    model.finish()
+    check(model)
+    assert msgspec.json.decode(model.topics["top"].latest()[b"0/1"])["key"] == "a"
