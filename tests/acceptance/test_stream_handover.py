@@ -77,6 +77,17 @@ def process_what_was_read(tested: Pipeline) -> None:
         supervisor.stop()
 
 
+def start_by_mistake(tested: Pipeline) -> None:
+    """Run the stages that do not refuse the checkpoints of a query until they have reported their watermarks."""
+    written = tested.written("partials")
+    processes = [tested.start(stage) for stage in ("router", "worker")]
+    try:
+        until(lambda: tested.written("partials") > written)
+    finally:
+        for process in processes:
+            child_process.stop(process)
+
+
 @contextlib.contextmanager
 def streaming(tested: Pipeline, *options: str) -> Iterator[Path]:
     """Run `skewless stream` in a process of its own until the end of the block; yields its log."""
@@ -133,6 +144,7 @@ def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
                 assert (back.exit_code, f"{tested.name} runs: stream" in back.output) == (3, True), back.output
             assert "continues with a query of Spark" in log.read_text()
             if turn < TURNS - 1:
+                start_by_mistake(tested)
                 back = skewless("stream", tested, "--hand-back")
                 assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
         feed.finish()

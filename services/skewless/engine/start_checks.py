@@ -311,13 +311,17 @@ class PriorOutputInTopic:
         def is_result(headers: Headers) -> bool:
             if self.public:
                 return True
-            has_rows = any(name == SCHEMA_HEADER and value != WATERMARK.encode() for name, value in headers)
-            return has_rows and (partition is None or _has_watermark_of(headers, partition))
+            return has_rows(headers) and (partition is None or _has_watermark_of(headers, partition))
 
         trimmed = any(begin.values())
         if trimmed or (self.exactly_once and has_records_after(offset_reader, self.topic, begin, is_result)):
             return f"topic {self.topic}"
         return None
+
+
+def has_rows(headers: Headers) -> bool:
+    """Return whether a record of an internal topic has rows, and not only watermarks."""
+    return any(name == SCHEMA_HEADER and value != WATERMARK.encode() for name, value in headers)
 
 
 def _has_watermark_of(headers: Headers, partition: TopicPartition) -> bool:

@@ -16,7 +16,7 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart, resolve
 from skewless.config.state_layout import state_schema_of
-from skewless.engine.start_checks import checkpoints_of
+from skewless.engine.start_checks import checkpoints_of, has_rows
 from skewless.errors import CheckFailedError, ConfigurationError, FencedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
@@ -125,7 +125,8 @@ def _problems(settings: PipelineSettings, offsets: OffsetReader, found: list[_Co
             continue
         topic = settings.topic(stage.input)
         committed = {p: each.offset for p, each in offsets.committed(settings.group(stage.name), topic).items()}
-        if has_records_after(offsets, topic, offsets.begin(topic) | committed):
+        # Watermarks alone are no lag: a router or worker that was started by mistake reports them, and may do so again.
+        if has_records_after(offsets, topic, offsets.begin(topic) | committed, has_rows):
             yield (
                 f"{stage.name} has not processed all records of topic {topic}: run `skewless up` without the splitter "
                 "(replicas.splitter: 0) until `skewless status` shows no lag of this stage first"
