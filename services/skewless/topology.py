@@ -108,6 +108,8 @@ class Stage:
     """Whether a single process must read all partitions."""
     described_topics: tuple[str, ...] = ()
     """Topics besides inputs and outputs whose number of partitions it needs."""
+    reads_end: bool = True
+    """Whether it knows from the records of an internal topic that the topic has ended in a bounded run."""
     repartitions: bool = False
     """Whether a record and its output may have different partition numbers although the topics have as many."""
     needs: Condition | None = None
@@ -359,6 +361,7 @@ STAGES = (
         event_time=None,
         section="mirror",
         singleton=True,  # two processes with the same partition could both write to the other cluster
+        reads_end=False,
         needs=Condition("mirror"),
     ),
 )

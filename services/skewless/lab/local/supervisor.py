@@ -108,7 +108,9 @@ class Supervisor:
         # A partition that has ended may have more records in a second run, and from a source topic that starts later.
         may_continue = self._rerun or settings.has_several_sources
         self._end_after_input = {
-            stage.name for stage in needed if not may_continue and internal.issuperset(stage.inputs_of(settings))
+            stage.name
+            for stage in needed
+            if not may_continue and stage.reads_end and internal.issuperset(stage.inputs_of(settings))
         }
         """Stages that do not end before their input: the records of internal topics report its end."""
         self._own_host = StageHost(modules_of(needed), log=logs / "host.log")
@@ -235,8 +237,8 @@ class Supervisor:
         """
         if replica.stage in self._end_after_input:
             return False
-        return self._input_is_running(replica) or (
-            self._rerun and any(other.finished_at > replica.started_at for other in self._inputs(replica))
+        return self._input_is_running(replica) or any(
+            other.finished_at > replica.started_at for other in self._inputs(replica)
         )
 
     def _input_is_running(self, replica: Replica) -> bool:
