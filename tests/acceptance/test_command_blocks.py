@@ -138,7 +138,11 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless config check -f pipeline.yaml\nskewless topics": "tests/acceptance/test_upgrade.py",
         "skewless audit": "tests/spark/test_audit.py",
     },
-    "docs/how-to/use-groupings-in-a-producer.md": {"python": "tests/integration/test_producer_example.py"},
+    "docs/how-to/use-groupings-in-a-producer.md": {
+        "python": "tests/integration/test_producer_example.py",
+        "mvn": "tests/integration/test_java_partitioner.py",
+        "java": "tests/integration/test_java_partitioner.py",
+    },
     "docs/how-to/watch.md": {
         "skewless status": HERE,
         "skewless top": "tests/integration/test_top.py",

@@ -68,7 +68,8 @@ def test_chart_dashboard_with_three_more_stages_is_below_the_limit_of_a_configma
 def test_chart_topology_names_the_stages_of_each_dashboard() -> None:
     shown = yaml.safe_load((CHART / "files" / "topology.yaml").read_text())["dashboards"]
     assert shown.keys() == {path.stem for path in (CHART / "files" / "dashboards").glob("*.json")}
-    assert {stage for stages in shown.values() for stage in stages} == {stage.name for stage in topology.STAGES}
+    measured = {name for metric in METRICS for name in metric.stages}
+    assert {stage for stages in shown.values() for stage in stages} == measured
 
 
 def test_chart_versions_equal_the_package_version() -> None:
@@ -92,14 +93,12 @@ def test_chart_termination_grace_period_exceeds_the_longest_clean_stop() -> None
 
 
 def test_chart_secrets_are_detected_for_each_stage_and_section_of_settings() -> None:
+    of_kafka = [("sasl", "password"), ("sasl", "oauthbearer", "client_secret"), ("tls", "key_password")]
+    assert list(stages.secrets(KafkaSettings)) == of_kafka
+    of_sections = {"sink": [("sink", "password")], "mirror": [("mirror", "kafka", *path) for path in of_kafka]}
     assert {stage.name: stages.credentials(stage.section) for stage in topology.STAGES} == {
-        stage.name: [("sink", "password")] if stage.section == "sink" else [] for stage in topology.STAGES
+        stage.name: of_sections.get(stage.section, []) for stage in topology.STAGES
     }
-    assert list(stages.secrets(KafkaSettings)) == [
-        ("sasl", "password"),
-        ("sasl", "oauthbearer", "client_secret"),
-        ("tls", "key_password"),
-    ]
 
 
 def test_values_schema_defaults_and_every_example_are_valid() -> None:
