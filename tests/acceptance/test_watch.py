@@ -25,6 +25,7 @@ from dashboards.generate.balance import DECIDED, RESIZED
 from helpers import tools
 from helpers.docs_blocks import ROOT
 from helpers.kafka import (
+    RANK_SINKS,
     REPARTITIONING,
     SINK_MODES,
     STAGES,
@@ -48,11 +49,11 @@ STIR = 2_000
 """Records of a new hot key, to which the grouping assigns more workers."""
 RATE_INTERVAL = "10s"
 """Time in s that covers several scrapes, even if some are slow on a busy machine."""
-TUPLES = 'sum by (stage) (skewless_tuples_total{stage!~"sink|join|left|right"})'
-"""Tuples by stage. The sink reads results, and the other stages two topics of their own."""
+TUPLES = 'sum by (stage) (skewless_tuples_total{stage!~"sink|join|left|right|ranker|ranksink"})'
+"""Tuples by stage. The sinks and the ranker read results, and the other stages two topics of their own."""
 COUNTING = {*STAGES, "flusher"}
 """Stages that process tuples."""
-RUNNING = {*STAGES, *SINK_MODES, *REPARTITIONING, "join"}
+RUNNING = {*STAGES, *SINK_MODES, *RANK_SINKS, *REPARTITIONING, "join", "ranker"}
 LATER_MS = START_MS + 3_600_000
 DASHBOARDS = [json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))]
 OPTIONAL = {"cluster", "namespace"}
@@ -72,6 +73,7 @@ SPLIT = (
 SETTINGS: dict[str, Mapping[str, Any]] = {
     "router": {"grouping": "even", "workers": 4},
     "observer": {"tick_s": 15},
+    "aggregator": {"top": {"n": 3, "by": "count"}},
     "event_time": {"allowed_lateness_s": 20, "idle_timeout_s": None},
     "transport": {"commit_interval_s": 0.3, "transaction_timeout_s": 120},
 }

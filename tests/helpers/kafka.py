@@ -48,6 +48,8 @@ STAGES = tuple(row.name for row in topology.STAGES if row.option is None)
 """Stages that every pipeline has."""
 SINK_MODES = {row.name: row.needs.values[0] for row in topology.STAGES if row.needs and row.needs.path == "sink.mode"}
 """Stages that write to a database, with the value of `sink.mode` that they need. A pipeline has at most one of them."""
+RANK_SINKS = tuple(row.name for row in topology.STAGES if row.needs and row.needs.path == "sink.top_table")
+"""Stages that write ranks to a database."""
 REPARTITIONING = frozenset(row.name for row in topology.STAGES if row.needs and row.needs.path == "join.repartition")
 """Stages that partition the topics of a join again."""
 WRITES = {name: next(t for t in topology.stage(name).outputs if not topology.topic(t).public) for name in STAGES}
@@ -254,10 +256,14 @@ class Pipeline:
     def running_sinks(self) -> Iterator[list[Supervisor]]:
         """Run all stages that write to a database, each with a file of SQLite, until the end of the block.
 
-        A pipeline has at most one of them. So each gets settings of its own, with the name of this pipeline.
+        A pipeline has at most one of those with results. So each gets settings of its own, with the name of this
+        pipeline.
         """
+        sinks = {name: {"mode": mode} for name, mode in SINK_MODES.items()}
+        if self.settings.aggregator.top is not None:
+            sinks |= {name: {"top_table": "ranks"} for name in RANK_SINKS}
         with contextlib.ExitStack() as stack:
-            yield [stack.enter_context(self._running_sink(stage)) for stage in SINK_MODES]
+            yield [stack.enter_context(self._running_sink(*sink)) for sink in sinks.items()]
 
     @contextlib.contextmanager
     def running_repartition(self) -> Iterator[Supervisor]:
@@ -271,9 +277,9 @@ class Pipeline:
             yield supervisor
 
     @contextlib.contextmanager
-    def _running_sink(self, stage: str) -> Iterator[Supervisor]:
+    def _running_sink(self, stage: str, sink: Mapping[str, str]) -> Iterator[Supervisor]:
         document = json.loads(self.file.read_text())
-        document["sink"] = {"url": f"sqlite://{self.folder}/{stage}.db", "mode": SINK_MODES[stage]}
+        document["sink"] = {"url": f"sqlite://{self.folder}/{stage}.db", **sink}
         with self._running_only({stage}, document, stage) as supervisor:
             yield supervisor
 
