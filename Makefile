@@ -19,17 +19,17 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 	@deploy/setup.sh
 	@touch $@
 
-# Whole files in parallel: one more than the cores of a small machine, because tests of processes wait a lot.
-PYTEST := $(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder
+# Whole files in parallel: more than the cores of a small machine, because tests of processes wait a lot.
+PYTEST := $(BIN)/python -m pytest tests --dist loadfile --no-loadscope-reorder
 
 test: $(READY)  ## Test every part, in 8 minutes on two cores (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
-	@$(PYTEST) -m "not thorough" $(ARGS)
+	@$(PYTEST) -n 3 -m "not thorough" $(ARGS)
 
 test-rest: $(READY)  ## Run what `make test` leaves out, and all examples of the laws
-	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile full $(ARGS)
+	@$(PYTEST) -n 4 -m "thorough or hypothesis" --hypothesis-profile full $(ARGS)
 
 test-all: $(READY)  ## Run all tests except benchmarks, with all examples of the laws (ARGS as above)
-	@$(PYTEST) --hypothesis-profile full $(ARGS)
+	@$(PYTEST) -n 4 --hypothesis-profile full $(ARGS)
 
 test-kubernetes: $(READY)  ## Test the chart on Kubernetes on this machine (root, Linux; the first run builds Kubernetes in 30 minutes)
 	@deploy/kubernetes/check.sh $(ARGS)

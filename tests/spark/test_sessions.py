@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def test_sessions_with_every_stage_killed_equal_a_plain_loop_the_table_and_the_a
             pipeline.kill_in_transaction(supervisor, f"{stage}-0")
             supervisor.kill("sink-0")
         if emit == "updates":
-            until(lambda: deleted(pipeline), each=lambda: supervisor.poll(time.monotonic()), every_s=0.5)
+            until(lambda: deleted(pipeline), each=lambda: supervisor.poll(monotonic()), every_s=0.5)
         feed.finish()
     pipeline.drain(limit_s=300)
     expected, late = plain_sessions((record.partition, record.value) for record in read(broker, source.topic))
