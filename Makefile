@@ -23,10 +23,10 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 PYTEST := $(BIN)/python -m pytest tests --dist loadfile --no-loadscope-reorder
 
 test: $(READY)  ## Test every part, in 8 minutes on two cores (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
-	@$(PYTEST) -n 3 -m "not thorough" $(ARGS)
+	@$(PYTEST) -m "not thorough" -n 3 $(ARGS)
 
 test-rest: $(READY)  ## Run what `make test` leaves out, and all examples of the laws
-	@$(PYTEST) -n 4 -m "thorough or hypothesis" --hypothesis-profile full $(ARGS)
+	@$(PYTEST) -m "thorough or hypothesis" -n 4 --hypothesis-profile full $(ARGS)
 
 test-all: $(READY)  ## Run all tests except benchmarks, with all examples of the laws (ARGS as above)
 	@$(PYTEST) -n 4 --hypothesis-profile full $(ARGS)
