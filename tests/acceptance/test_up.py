@@ -202,6 +202,15 @@ def test_supervisor_drained_stage_of_a_pipeline_that_reads_its_own_join_rechecks
     assert again == {"splitter-0", "router-0", "worker-0", "aggregator-0", "observer-0"}
 
 
+@pytest.mark.parametrize("topic", ["aggregates", "partials"])
+def test_supervisor_drained_sink_and_mirror_recheck_their_input_in_the_first_run(tmp_path: Path, topic: str) -> None:
+    """They do not know whether the last records were written before their end."""
+    mirror = {"kafka": {"bootstrap_servers": "other:9092"}, "topic": topic}
+    document = {"name": "p", "source": {"topic": "s"}, "sink": {"url": "sqlite:///x.db"}, "mirror": mirror}
+    pipeline = PipelineSettings.model_validate(document)
+    assert looked_again(tmp_path, rerun=False, pipeline=pipeline) == {"sink-0", "mirror-0"}
+
+
 def looked_again(logs: Path, *, rerun: bool, pipeline: PipelineSettings | None = None) -> set[str]:
     """Return the restarted processes when all processes have ended before the supervisor checks them."""
     command = [sys.executable, "-c", ""]
