@@ -50,10 +50,11 @@ class MirrorProducer(TransactionalProducer):
         self._progress.attach(consumer)
 
     def _connect(self) -> None:
-        try:
-            self._prepare()
-        except UnreachableError as error:
-            raise UnavailableError(f"connecting to the other cluster: {error}") from error
+        if self._producer is None:  # otherwise only the start of transactions is repeated
+            try:
+                self._prepare()
+            except UnreachableError as error:
+                raise UnavailableError(f"connecting to the other cluster: {error}") from error
         super()._connect()
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

@@ -23,7 +23,9 @@ REQUEST_S = 5.0
 def build(start: StageStart) -> BuiltStage:
     """Build the mirror from its settings."""
     pipeline = start.settings
-    mirror = _settings(pipeline)
+    mirror = pipeline.mirror
+    if mirror is None:
+        raise ConfigurationError("mirror: is required for a copy in another cluster; set mirror.kafka")
     transport = pipeline.transport.model_copy(update={"compression": mirror.compression})
     group = f"{mirror.prefix}{start.group}"
 
@@ -34,16 +36,14 @@ def build(start: StageStart) -> BuiltStage:
             topic=lambda name: f"{mirror.prefix}{pipeline.topic(name)}",
             copy_of=lambda topic: f"{mirror.prefix}{topic}",
             group=group,
-            prepare=lambda: prepare(start),
+            prepare=lambda: prepare(pipeline, mirror),
         )
 
     return BuiltStage(MirrorStep(mirror.topic), output=output)
 
 
-def prepare(start: StageStart) -> None:
+def prepare(pipeline: PipelineSettings, mirror: MirrorSettings) -> None:
     """Create the copy unless it exists. Raises ConfigurationError if it cannot be the copy of the topic."""
-    pipeline = start.settings
-    mirror = _settings(pipeline)
     kafka = mirror.kafka.model_copy(update={"connect_timeout_s": min(REQUEST_S, mirror.kafka.connect_timeout_s)})
     admin, name = Admin(kafka), pipeline.topic(mirror.topic)
     if not mirror.prefix and admin.cluster_id() == Admin(pipeline.kafka).cluster_id():
@@ -51,8 +51,8 @@ def prepare(start: StageStart) -> None:
             f"mirror.kafka.bootstrap_servers: {kafka.bootstrap_servers} is the cluster of the pipeline, where {name} "
             "would be its own copy; name another cluster, or set mirror.prefix"
         )
-    spec = topic_spec(topology.topic(mirror.topic), pipeline, start.partitions[name])
-    copy = replace(spec, name=f"{mirror.prefix}{name}", partitions=start.partitions[name], replication_factor=None)
+    spec = topic_spec(topology.topic(mirror.topic), pipeline, source_partitions=1)  # neither has those of the source
+    copy = replace(spec, name=f"{mirror.prefix}{name}", replication_factor=None)
     existing = admin.describe([copy.name]).get(copy.name)
     if existing is None and mirror.create:
         admin.create(copy.name, copy.partitions, None, copy.options, copy.optional)
@@ -64,9 +64,3 @@ def prepare(start: StageStart) -> None:
         )
     elif found := list(differences(copy, existing)):
         raise ConfigurationError(*found)
-
-
-def _settings(pipeline: PipelineSettings) -> MirrorSettings:
-    if pipeline.mirror is None:
-        raise ConfigurationError("mirror: is required for a copy in another cluster; set mirror.kafka")
-    return pipeline.mirror
