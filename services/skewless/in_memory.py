@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -37,6 +37,8 @@ class InMemoryPipeline:
         self._partitions = _partition_counts(settings, partitions)
         self._offsets: Counter[TopicPartition] = Counter()
         """Next offset of each partition."""
+        self._tables: dict[str, list[Callable[[MessageBatch], object]]] = defaultdict(list)
+        """What applies the records of the topic of a table, by topic."""
         self._stages = [self._stage(row) for row in topology.needed_stages(settings) if row.outputs]
 
     def process(self, records: Iterable[OutputRecord], now: int, *, end: bool = False) -> dict[str, list[OutputRecord]]:
@@ -44,16 +46,20 @@ class InMemoryPipeline:
 
         `topic` of the records is a full name. The result has the records of each topic of the pipeline by its name in
         the topology: results, late tuples, dead letters and the records of internal topics. `now` is the wall-clock
-        time in ms, which is the timestamp of records that have none. With `end`, the partitions end after these
-        records, so all windows close.
+        time in ms, which is the timestamp of records that have none. The rows of tables are applied first. With `end`,
+        the partitions end after these records, so all windows close.
         """
         written: dict[str, list[OutputRecord]] = {row.name: [] for row in topology.needed_topics(self._settings)}
         unread: defaultdict[TopicPartition, list[OutputRecord]] = defaultdict(list)
         for record in records:
             partition = self._partition_of(record.topic, record)
-            if not any(partition in stage for stage in self._stages):
+            if partition.topic not in self._tables and not any(partition in stage for stage in self._stages):
                 raise ConfigurationError(f"no stage reads topic {partition.topic} partition {partition.partition}")
             unread[partition].append(record)
+        for partition in [each for each in unread if each.topic in self._tables]:
+            rows = MessageBatch.of_outputs(partition, unread[partition], now, first_offset=self._offsets[partition])
+            for update in self._tables[partition.topic]:
+                update(rows)
         for stage in self._stages:
             for record in self._outputs(stage, unread, now, end=end):
                 written[record.topic].append(record)
@@ -67,7 +73,10 @@ class InMemoryPipeline:
         start = StageStart(row, self._settings, self._partitions, drain=True)
         counts = {topic: self._partitions[topic] for topic, _ in start.input_topics()}
         processes = 1 if row.singleton else max(1, self._settings.replicas.of(row.name))
-        steps = [build(start).step for _ in range(min(processes, max(counts.values())))]
+        built = [build(start) for _ in range(min(processes, max(counts.values())))]
+        for topic in built[0].tables:
+            self._tables[topic] = [each.tables[topic] for each in built]
+        steps = [each.step for each in built]
         for step in steps:
             step.observe_topics(counts)
         step_by_partition = {
@@ -111,8 +120,11 @@ def _partition_counts(settings: PipelineSettings, partitions: Mapping[str, int])
     counts |= dict.fromkeys(joined, join_partitions)
     source_partitions = join_partitions
     if settings.source is not None:
-        # The source may be the pipeline's own topic of pairs.
+        # The source may be the pipeline's own topic.
         counts.setdefault(settings.topic("joined"), join_partitions)
+        if settings.enrich is not None:
+            counts.setdefault(settings.enrich.topic, 1)
+            counts.setdefault(settings.topic("enriched"), counts[settings.enrich.topic])
         sources = {topic: counts.get(topic, 1) for topic in settings.source.select(counts)}
         counts |= sources
         if not sources:

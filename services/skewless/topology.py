@@ -10,7 +10,7 @@ from typing import Literal
 
 Partitions = Literal["source", "join", "max_workers", "aggregator", "one"]
 
-USER_TOPICS: dict[str, Partitions] = {"source": "source", "left": "join", "right": "join"}
+USER_TOPICS: dict[str, Partitions] = {"source": "source", "events": "source", "left": "join", "right": "join"}
 """Topics of the user that stages read, and what their number of partitions is called."""
 
 
@@ -162,6 +162,7 @@ TOPICS = (
     Topic(
         "join-changelog", public=False, partitions="join", key="side and block", record="held-block", cleanup="compact"
     ),
+    Topic("enriched", public=True, partitions="source", key="of the record", record="enriched"),
     Topic("tuples", public=False, partitions="source", key="none", record="tuples"),
     Topic("late", public=True, partitions="source", key="the tuple's key", record="late"),
     Topic("worker-input", public=False, partitions="max_workers", key="none, or the tuple's key", record="tuples"),
@@ -243,6 +244,17 @@ STAGES = (
         changelog="join-changelog",
         described_topics=("left", "right"),  # if they are repartitioned, it tracks the watermarks of their partitions
         needs=Condition("join"),
+    ),
+    Stage(
+        name="enricher",
+        description="adds fields of compacted topics to records",
+        inputs=("events",),
+        outputs=("enriched", "dead-letters"),
+        builder="skewless.stages.enricher.builder:build",
+        metrics="skewless.stages.enricher.metrics",
+        event_time=None,
+        section="enrich",
+        needs=Condition("enrich"),
     ),
     Stage(
         name="splitter",

@@ -22,6 +22,7 @@ from skewless.config.topic_plan import topic_spec
 from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.schema_registry.result_schemas import SchemaFormat
+from skewless.stages.enricher.settings import EnrichSettings
 from skewless.version import VERSION
 from skewless.wire.aggregates import aggregate_type, top_type
 from skewless.wire.headers import JSON
@@ -29,6 +30,10 @@ from skewless.wire.tuples import TUPLE, TUPLE_V2, TupleFormat
 
 Document = dict[str, Any]
 ASYNCAPI, BINDING = "3.1.0", "0.5.0"
+_ENRICH = {
+    "topic": "events",
+    "tables": [{"topic": "users", "key": {"field": "user"}, "fields": {"country": "country"}}],
+}
 ANY = PipelineSettings.model_validate(
     {
         "name": "pipeline",
@@ -48,7 +53,7 @@ ANY = PipelineSettings.model_validate(
         "worker_input": {"encoding": "record"},
         "aggregator": {"aggregates": list(AGGREGATES), "top": {"n": 10, "by": next(iter(AGGREGATES))}},
     }
-)
+).model_copy(update={"enrich": EnrichSettings.model_validate(_ENRICH)})
 """Settings with all public topics, which stand for any pipeline."""
 DESCRIPTION = (
     "The API of a pipeline: one result per record, UTF-8 keys, JSON values, event time as the record's timestamp. "
@@ -87,6 +92,7 @@ PARAMETERS = {
         "description": "Your own topic: `source.topic` in the pipeline's file, or one of `source.topics`.",
         "examples": ["events"],
     },
+    "events": {"description": "Your own topic: `enrich.topic` in the pipeline's file.", "examples": ["page-views"]},
     "left": {"description": "Your own topic: `join.left.topic` in the pipeline's file.", "examples": ["impressions"]},
     "right": {"description": "Your own topic: `join.right.topic` in the pipeline's file.", "examples": ["clicks"]},
 }

@@ -55,7 +55,8 @@ class Message:
     @property
     def schema_header(self) -> str | None:
         """Value of the header `schema`: name and version. None if this kind has no such header."""
-        return None if self.headers is None else str(self.headers["properties"][SCHEMA_HEADER]["const"])
+        properties = {} if self.headers is None else self.headers.get("properties", {})
+        return str(properties[SCHEMA_HEADER]["const"]) if SCHEMA_HEADER in properties else None
 
 
 def _text_key(description: str, pattern: str | None = None) -> Schema:
@@ -130,6 +131,19 @@ JOIN_INPUT = replace(
     guarantee="As you write it; each committed record is joined once.",
     payload={"description": "A record with an id and optionally a time."},
     summary="Your own records, in the format that `join.left` or `join.right` configures.",
+)
+ENRICHED_RECORD = replace(
+    SOURCE,
+    name="enriched-record",
+    key={"type": ["string", "null"], "description": "The key of your record."},
+    timestamp="That of your record.",
+    guarantee="Each record {once}.",
+    headers={
+        "type": "object",
+        "description": "The headers of your record, and one for each of `enrich.tables.fields`: the text of a field of "
+        "its row.",
+    },
+    summary="A record of `enrich.topic` as you wrote it, with the fields of its rows as additional headers.",
 )
 JOINED_PAIR = Message(
     "joined",
@@ -248,6 +262,7 @@ MESSAGES: dict[str, tuple[Message, ...]] = {
     "unmatched": (UNMATCHED_RECORD,),
     "join-late": (LATE_OF_JOIN,),
     "late": (LATE_TUPLE,),
+    "enriched": (ENRICHED_RECORD,),
     "tuples": (SINGLE_TUPLE, SINGLE_TUPLE_V2, WATERMARKS),
     "aggregate": (RESULT,),
     "top": (TOP_RESULT,),
@@ -261,5 +276,5 @@ MESSAGES: dict[str, tuple[Message, ...]] = {
 def messages_of(topic: str) -> tuple[Message, ...]:
     """Return the messages of a public topic, of a topic of the user or of worker-input. Raises KeyError for others."""
     if topic in topology.USER_TOPICS:
-        return (SOURCE if topic == "source" else JOIN_INPUT,)
+        return (JOIN_INPUT if topology.USER_TOPICS[topic] == "join" else SOURCE,)
     return MESSAGES[topology.topic(topic).record]

@@ -76,14 +76,7 @@ def _merge(first: AclBinding, second: AclBinding) -> AclBinding:
 
 def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
     """Yield the ACLs of a stage."""
-    inputs = stage.inputs_of(settings)
-    for source in inputs:
-        if source == "source":
-            yield from source_topics(settings, ("Read",), "its input")
-        elif topology.USER_TOPICS.get(source) == "join" and stage.changelog is not None:
-            yield _topic(settings.topic(source), ("Read", "DescribeConfigs"), "its input", "retention")
-        else:
-            yield _topic(settings.topic(source), ("Read",), "its input")
+    yield from _acls_of_inputs(stage, settings)
     exactly_once = settings.transport.guarantee == "exactly_once"
     for output in stage.outputs_of(settings):
         if output == stage.outputs[0] and exactly_once:
@@ -92,7 +85,7 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
             yield _topic(settings.topic(output), ("Write",), "its output")
     if stage.changelog is not None:
         yield _topic(settings.topic(stage.changelog), ("Read", "Write"), "its state")
-    for name in (name for name in stage.described_topics if name not in inputs):
+    for name in (name for name in stage.described_topics if name not in stage.inputs_of(settings)):
         yield _topic(settings.topic(name), ("Describe",), "number of partitions")
     yield from _groups_of(stage, settings)
     if exactly_once and stage.outputs:
@@ -103,6 +96,18 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
             operations=("Write",),
             needed=("transactions, one id per process",),
         )
+
+
+def _acls_of_inputs(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
+    for source in stage.inputs_of(settings):
+        if source == "source":
+            yield from source_topics(settings, ("Read",), "its input")
+        elif topology.USER_TOPICS.get(source) == "join" and stage.changelog is not None:
+            yield _topic(settings.topic(source), ("Read", "DescribeConfigs"), "its input", "retention")
+        else:
+            yield _topic(settings.topic(source), ("Read",), "its input")
+        if source == "events":
+            yield from (_topic(topic, ("Read",), "its rows") for topic in settings.table_topics.values())
 
 
 def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:

@@ -44,6 +44,7 @@ from skewless.schema_registry.settings import RegistrySettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.sql.table import ResultTable, top_table
 from skewless.stages.aggregator.settings import AggregatorSettings
+from skewless.stages.enricher.settings import EnrichSettings
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.mirror.settings import MirrorSettings
 from skewless.stages.observer.settings import ObserverSettings
@@ -344,6 +345,9 @@ class PipelineSettings(SettingsModel):
     topics: TopicSettings = TopicSettings.model_validate({})
     event_time: EventTimeSettings = EventTimeSettings.model_validate({})
     join: JoinSettings | None = Field(None, description="Joins two topics. null: nothing is joined.")
+    enrich: EnrichSettings | None = Field(
+        None, description="Adds fields of compacted topics to the records of a topic. null: no fields are added."
+    )
     splitter: SplitterSettings = SplitterSettings.model_validate(DEFAULT_SPLITTER)
     router: RouterSettings = RouterSettings.model_validate({})
     worker_input: WorkerInputSettings = WorkerInputSettings.model_validate({})
@@ -574,20 +578,30 @@ class PipelineSettings(SettingsModel):
         return {} if self.join is None else {"left": self.join.left, "right": self.join.right}
 
     @property
-    def reads_pairs(self) -> bool:
-        """Whether the pairs of the join are the source."""
-        return bool(self.join and self.source and self.source.topic == self.topic("joined"))
+    def own_source(self) -> str | None:
+        """Name in the topology of a source topic that the pipeline writes: `joined` or `enriched`; None for another."""
+        written = {"joined": self.join, "enriched": self.enrich}
+        names = {self.topic(name): name for name, section in written.items() if section is not None}
+        return names.get(self.source.topic or "") if self.source else None
 
     @property
     def user_inputs(self) -> tuple[str, ...]:
-        """Topics of `topology.USER_TOPICS` that the pipeline reads. Without `source` if it reads its own pairs."""
-        return (*(["source"] if self.source and not self.reads_pairs else []), *self.sides)
+        """Topics of `topology.USER_TOPICS` that the pipeline reads. Without `source` if it is the pipeline's own."""
+        source = ["source"] if self.source and self.own_source is None else []
+        return (*source, *(["events"] if self.enrich else []), *self.sides)
 
     @property
     def user_topics(self) -> dict[str, str]:
         """Topics of the user that the pipeline reads, by the path of their setting. Without those of a pattern."""
         topics = self.aggregated.named() if "source" in self.user_inputs else {}
+        topics |= {"enrich.topic": self.enrich.topic} if self.enrich else {}
         return topics | {f"join.{name}.topic": side.topic for name, side in self.sides.items()}
+
+    @property
+    def table_topics(self) -> dict[str, str]:
+        """Topics of the tables of the enrichment, by the path of their setting."""
+        tables = self.enrich.tables if self.enrich else ()
+        return {f"enrich.tables.{number}.topic": table.topic for number, table in enumerate(tables)}
 
     @property
     def table_settings(self) -> SinkSettings:
@@ -610,6 +624,8 @@ class PipelineSettings(SettingsModel):
         yield from (f"splitter.{problem}" for problem in self.splitter.bind(self.registry))
         for name, side in self.sides.items():
             yield from (f"join.{name}.{problem}" for problem in side.parsing.bind(self.registry))
+        if self.enrich is not None:
+            yield from (f"enrich.{problem}" for problem in self.enrich.bind(self.registry))
         formats = {
             "aggregator.format": self.aggregator.format,
             "join.format": self.join.format if self.join else "json",
@@ -623,7 +639,7 @@ class PipelineSettings(SettingsModel):
         own = {self.topic(row.name) for row in topology.TOPICS}
         if self.source_pattern:
             yield from self._pattern_problems(self.source_pattern, own)
-        if self.reads_pairs:
+        if self.own_source == "joined":
             if self.joined.format != "json":
                 yield (
                     f"join.format: set json, because source.topic is {self.topic('joined')}, and with a schema the two "
@@ -632,9 +648,21 @@ class PipelineSettings(SettingsModel):
             yield from self._lateness_of_pairs(self.joined)
         if topology.REPARTITIONED.holds(self):
             yield from self._retention_of_records(self.joined)
-        for path, topic in self.user_topics.items():
+        if self.enrich is not None:
+            yield from self._enrich_problems()
+        for path, topic in (self.user_topics | self.table_topics).items():
             if topic in own:
                 yield f"{path}: {topic} is one of the pipeline's own topics, name another one"
+
+    def _enrich_problems(self) -> Iterator[str]:
+        """Yield a line for each setting that does not fit an enrichment."""
+        enriched = self.topic("enriched")
+        if self.own_source != "enriched":
+            yield f"source.topic: set {enriched}: the records of enrich.topic with their added fields"
+        if self.join is not None:
+            yield "join: not with enrich; join in a pipeline of its own, and set enrich.topic to its topic joined"
+        if self.topics.tuples_partitions is not None:
+            yield "topics.tuples_partitions: not with enrich: topics have the partitions of enrich.topic; remove it"
 
     def _pattern_problems(self, pattern: TopicPattern, own: Iterable[str]) -> Iterator[str]:
         internal = ("__consumer_offsets", "__transaction_state")
@@ -707,6 +735,8 @@ class PipelineSettings(SettingsModel):
                     "source.topics: name one topic with --topic, because the pipeline reads several"
                 )
             return self.aggregated.topic
+        if name == "events" and self.enrich is not None:
+            return self.enrich.topic
         return self.sides[name].topic if name in self.sides else f"{self.full_name}.{name}"
 
     def full_names(self, name: str, existing: Iterable[str]) -> tuple[str, ...]:

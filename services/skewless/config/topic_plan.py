@@ -218,6 +218,10 @@ def check_stage(settings: PipelineSettings, stage: topology.Stage, counts: Mappi
     if settings.source is not None:
         tuples = references["source"] = settings.topic("tuples")
         check_limit(counts.get(tuples, 0), tuples)
+        if "events" in stage.inputs_of(settings):
+            events, enriched = settings.topic("events"), settings.topic("enriched")
+            check_visible(settings, counts, enriched)
+            require_equal_partitions(counts[enriched], counts[events], f"topic {enriched}", f"topic {events}")
         if "source" in stage.inputs_of(settings):
             check_visible(settings, counts, tuples)
             check_source_topics(
@@ -380,8 +384,10 @@ def _tuples_partitions(settings: PipelineSettings, counts: Mapping[str, int], jo
     """Return the number of partitions of the topics that have as many as `tuples`."""
     if settings.source is None:
         return join_partitions
-    # If the source is the pipeline's own topic of pairs, this call may have to create it.
+    # If the source is the pipeline's own topic, this call may have to create it.
     visible = {settings.topic("joined"): join_partitions, **counts}
+    if settings.enrich is not None:
+        visible.setdefault(settings.topic("enriched"), counts[settings.enrich.topic])
     sources = {topic: visible[topic] for topic in _visible(settings, "source", visible)}
     existing = counts.get(settings.topic("tuples"), max(sources.values()))
     partitions = settings.topics.tuples_partitions or existing

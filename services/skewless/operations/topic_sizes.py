@@ -187,7 +187,7 @@ def _simplified(settings: PipelineSettings, specs: Mapping[str, TopicSpec]) -> P
     aggregator = settings.aggregator.model_copy(update={"emit": "updates", "having": {}, "emit_interval_s": 0.0})
     source = settings.aggregated.model_copy(update={"topic": SOURCE, "topics": None})
     worker_input = settings.worker_input.model_copy(update={"max_workers": specs["worker-input"].partitions})
-    parts = {"aggregator": aggregator, "source": source, "worker_input": worker_input, "join": None}
+    parts = {"aggregator": aggregator, "source": source, "worker_input": worker_input, "join": None, "enrich": None}
     return settings.model_copy(update=parts)
 
 

@@ -86,6 +86,8 @@ def _refusals(settings: PipelineSettings) -> Iterator[str]:
     only_stages = "and only the stages do that (`skewless up`)"
     if settings.join is not None:
         yield f"join: `skewless stream` does not join topics, {only_stages}"
+    if settings.enrich is not None:
+        yield f"enrich: `skewless stream` does not add fields, {only_stages}"
     if settings.aggregator.top is not None:
         yield f"aggregator.top: `skewless stream` does not rank keys, {only_stages}"
     if settings.source is None:

@@ -59,6 +59,8 @@ class BuiltStage:
     """Settings of section `transport` that have other values in this stage."""
     restore_progress: ReadProgress = field(default_factory=ReadProgress)
     """Follows the reads of changelogs by `restore`, for the metrics."""
+    tables: Mapping[str, Callable[[MessageBatch], object]] = field(default_factory=dict)
+    """Applies records to each table that the step reads besides its input, by topic. For runs in memory."""
     pause_after_s: float = 1.0
     """Time for which a full partition may block the polls of all partitions before it is paused."""
 

@@ -29,21 +29,23 @@ class WaitingStep(Protocol):
 
 
 def with_schemas(
-    parsers: Mapping[str | None, RecordParser], step: WaitingStep
+    parsers: Mapping[str | None, RecordParser],
+    step: WaitingStep,
+    process: Callable[[StepExecutor], Process] = process_at_once,
 ) -> tuple[Callable[[StepExecutor], Process], Dependency | None]:
     """Return the processor and the dependency of a stage with these parsers, by topic; None: that of any topic.
 
-    The processor fetches the schemas of a batch before it processes the batch.
+    The processor fetches the schemas of a batch before it processes the batch with what `process` returns.
     """
     caches = [cache for parser in parsers.values() for cache in parser.schemas]
     if not caches:
-        return process_at_once, None
+        return process, None
 
     def needed(batch: MessageBatch) -> Iterable[NeededSchemas]:
         return (parsers.get(batch.topic) or parsers[None]).needed_schemas(batch)
 
     def processor(executor: StepExecutor) -> Process:
-        fetches = SchemaFetches(needed, executor.process, executor.is_current, executor.fail)
+        fetches = SchemaFetches(needed, process(executor), executor.is_current, executor.fail)
         step.waits = lambda: fetches.waiting
         return fetches.submit
 

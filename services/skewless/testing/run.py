@@ -26,6 +26,8 @@ from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.record import OutputRecord
 
 DEAD_LETTERS = "dead-letters"
+NO_JSON = (DEAD_LETTERS, "enriched")
+"""Public topics whose values are those of the user's records."""
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -95,7 +97,7 @@ def outcome_of(settings: PipelineSettings, records: Iterable[Record | Any], now_
     for output in outputs:
         partitions[output.topic] = max(partitions.get(output.topic, 1), (output.partition or 0) + 1)
     written = InMemoryPipeline(settings, partitions).process(outputs, now_ms, end=True)
-    public = [row.name for row in topology.needed_topics(settings) if row.public and row.name != DEAD_LETTERS]
+    public = [row.name for row in topology.needed_topics(settings) if row.public and row.name not in NO_JSON]
     topics = {name: [json.loads(record.value) for record in written[name] if record.value] for name in public}
     invalid = [
         _invalid(found, record)
@@ -128,7 +130,7 @@ def _invalid(headers: DeadLetterHeaders, record: OutputRecord) -> InvalidRecord:
 
 def _output(record: Record | Any, position: int, settings: PipelineSettings) -> OutputRecord:
     record = record if isinstance(record, Record) else Record(value=record)
-    topics = sorted(set(settings.user_topics.values()))
+    topics = sorted({*settings.user_topics.values(), *settings.table_topics.values()})
     topic = record.topic or (topics[0] if len(topics) == 1 else None)
     if topic is None:
         named = " and ".join(topics) or "the topics of a pattern"

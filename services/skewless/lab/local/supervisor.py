@@ -100,7 +100,8 @@ class Supervisor:
         # Users read these log files. The format `auto` would write JSON to a file.
         self._env = dict(environ or {}) | ({"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {})
         needed = topology.needed_stages(settings)
-        self._before_source = {topology.JOIN_STAGE} if settings.reads_pairs else set[str]()
+        own = settings.own_source
+        self._before_source = {topology.writer(own).name} if own else set[str]()
         """Stages that write the source topic, if it is a topic of the pipeline."""
         # Its splitter may end before they have written, so the stages after it run again, as in a second run.
         self._rerun = rerun or bool(self._before_source)

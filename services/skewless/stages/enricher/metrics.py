@@ -1,0 +1,30 @@
+"""Metrics of the enricher."""
+
+from __future__ import annotations
+
+from skewless.metric_definition import Metric
+
+METRICS = (
+    Metric(
+        "skewless_enricher_table_rows",
+        "gauge",
+        ("table",),
+        "rows",
+        "Rows of a table that this process has in memory, by topic of the table.",
+    ),
+    Metric(
+        "skewless_enricher_unreadable_rows_total",
+        "counter",
+        ("table",),
+        "rows",
+        "Rows of a table that could not be read. Their keys have no row.",
+    ),
+    Metric(
+        "skewless_enricher_missing_rows_total",
+        "counter",
+        ("table",),
+        "records",
+        "Records without a row in a table, or whose row lacks a field (enrich.tables.missing).",
+    ),
+)
+"""Definitions of the metrics that not every stage has."""

@@ -1,0 +1,124 @@
+"""Step of the enricher: adds the fields of tables to each record, and separates records without a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
+
+from skewless.engine.step import Sample
+from skewless.parsing.batch_slices import slices
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import record_key_texts
+from skewless.stages.enricher.settings import EnrichSettings, TableSettings
+from skewless.stages.enricher.table import Table
+from skewless.stages.stateless_step import StatelessStep
+from skewless.wire.dead_letters import dead_letter
+from skewless.wire.record import Batch, OutputRecord, OwnHeaders
+
+ENRICHED = "enriched"
+
+
+class EnricherStep(StatelessStep):
+    """Writes each record with the fields of its rows as additional headers, to the partition with the same number.
+
+    `tables` are those of the settings, in their order.
+    """
+
+    def __init__(self, settings: EnrichSettings, tables: Sequence[Table]) -> None:
+        super().__init__()
+        self.parser = RecordParser(settings.records)
+        self.waits: Callable[[], tuple[str, ...]] = tuple
+        """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
+        self._tables = tables
+        self._lookups = [
+            _Lookup(f"enrich.tables.{number}", of_table, table)
+            for number, (of_table, table) in enumerate(zip(settings.tables, tables, strict=True))
+        ]
+        self._needs_rows = any(of_table.missing == "dead_letter" for of_table in settings.tables)
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - no time is needed
+        """Yield the records of a batch with the fields of their rows, and dead letters."""
+        for part in slices(batch):
+            yield from self._enrich(part)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What partitions wait for."""
+        return self.waits()
+
+    def _enrich(self, batch: Batch) -> Iterator[OutputRecord]:
+        parsed = self.parser.parse(batch)
+        # A record that cannot be read has no row. If it is kept, the splitter decides whether it is invalid.
+        invalid = {row: reason.replace("values.", "enrich.", 1) for row, reason in parsed.invalid if self._needs_rows}
+        added: list[list[tuple[str, bytes]]] = [[] for _ in batch.values]
+        for number, lookup in enumerate(self._lookups):
+            keys: list[str | None] = [None] * len(added)
+            if (column := parsed.values.get(f"tables.{number}.key")) is not None:
+                for row, key in zip(parsed.records.tolist(), column.to_pylist(), strict=True):
+                    keys[row] = key
+            else:
+                texts, problems = record_key_texts(batch, lookup.encoding)
+                keys = [None if row in problems else text for row, text in enumerate(texts)]
+            for row, (fields, reason) in enumerate(lookup.find(keys)):
+                added[row] += fields
+                if reason:
+                    invalid.setdefault(row, reason)
+        columns = batch.keys, batch.values, batch.timestamps.tolist(), batch.headers, added
+        for row, (key, value, timestamp, headers, own) in enumerate(zip(*columns, strict=True)):
+            if row in invalid:
+                yield dead_letter(batch.topic, batch, row, invalid[row])
+            else:
+                # The last header of a name counts, so a field replaces a header of the record.
+                yield OutputRecord(
+                    ENRICHED, value, key, batch.partition, timestamp, cast("OwnHeaders", [*headers, *own])
+                )
+        self.tuples += len(added) - len(invalid)
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the numbers of rows, of unreadable rows, and of records without a row, by table."""
+        for lookup, table in zip(self._lookups, self._tables, strict=True):
+            yield Sample("skewless_enricher_table_rows", (table.topic,), len(table))
+            yield Sample("skewless_enricher_unreadable_rows_total", (table.topic,), table.unreadable)
+            yield Sample("skewless_enricher_missing_rows_total", (table.topic,), lookup.missing)
+
+
+class _Lookup:
+    """Finds the headers that a table adds to records."""
+
+    def __init__(self, path: str, settings: TableSettings, table: Table) -> None:
+        self.encoding = settings.encoding
+        self.missing = 0
+        """Number of records without a row, or whose row lacks a field, since the process started."""
+        self._path = path
+        self._topic = settings.topic
+        self._names = tuple(settings.fields)
+        self._keeps = settings.missing == "keep"
+        self._default = None if settings.default is None else settings.default.encode()
+        self._table = table
+
+    def find(self, keys: Sequence[str | None]) -> Iterator[tuple[OwnHeaders, str]]:
+        """Yield for each key the headers of its record, and the reason why the record is invalid; empty if it is not.
+
+        None: the record has no key of a row.
+        """
+        found: Mapping[str | None, tuple[OwnHeaders, str]] = {key: self._of(key) for key in set(keys)}
+        for key in keys:
+            headers, reason = found[key]
+            self.missing += bool(reason)
+            yield headers, "" if self._keeps else reason
+
+    def _of(self, key: str | None) -> tuple[OwnHeaders, str]:
+        texts = None if key is None else self._table.fields(key)
+        headers: list[tuple[str, bytes]] = []
+        lacking = ""
+        for name, text in zip(self._names, texts or [None] * len(self._names), strict=True):
+            value = self._default if text is None else text.encode()
+            if text is None:
+                lacking = lacking or f"its row in table {self._topic} has no field {name}"
+            if value is not None:
+                headers.append((name, value))
+        if key is None:
+            lacking = f"{self._path}.key is missing"
+        elif texts is None:
+            lacking = f"table {self._topic} has no row for its key ({self._path}.key)"
+        return headers, lacking

@@ -1,0 +1,42 @@
+"""Base class of the steps that keep nothing between two batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skewless.engine.step import Step
+from skewless.wire.record import OutputRecord
+
+
+class StatelessStep(Step):
+    """A step whose `process` returns all that results from its records. It reads no event times."""
+
+    def __init__(self) -> None:
+        self._ended: set[int] = set()
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - this step has no state
+        """Start to read a partition."""
+        self._ended.discard(partition)
+
+    def revoke(self, partition: int) -> None:
+        """Do nothing: nothing is kept."""
+
+    def flush(self, now: int) -> Sequence[OutputRecord]:  # noqa: ARG002 - nothing is kept
+        """Return nothing: `process` has returned everything."""
+        return ()
+
+    def checkpoint(self, partition: int) -> str:  # noqa: ARG002 - nothing is kept
+        """Return an empty checkpoint."""
+        return ""
+
+    def watermark(self, partition: int) -> int | None:  # noqa: ARG002 - event times are not read
+        """Return None: event times are not read."""
+        return None
+
+    def end_of_partition(self, partition: int, now: int) -> None:  # noqa: ARG002 - no time is needed
+        """Record that all records are read."""
+        self._ended.add(partition)
+
+    def finished(self, partition: int) -> bool:
+        """Return whether all records are read."""
+        return partition in self._ended
