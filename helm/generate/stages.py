@@ -15,8 +15,11 @@ from skewless.config.loader import PREFIX
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import MAX_SEGMENT_MS, results_retention, topic_spec
 from skewless.smoke_test.acls import rights as rights_of_smoke_test
+from skewless.stages.enricher.settings import EnrichSettings
 
-USER_TOPICS = {name.upper(): name for name in topology.USER_TOPICS}
+TABLES = "tables"
+"""What an ACL for the topics of all tables names."""
+USER_TOPICS = {name.upper(): name for name in (*topology.USER_TOPICS, TABLES)}
 """Placeholder for each topic of the user -> its name in the topology."""
 PIPELINE = "x"
 """Placeholder for the name of the pipeline."""
@@ -65,7 +68,10 @@ def _example(**sections: Mapping[str, Any]) -> PipelineSettings:
     document: dict[str, Any] = {"name": PIPELINE, "source": {"topic": "SOURCE"}, "join": {**sides, "apart_s": 1}}
     for name, section in sections.items():
         document[name] = {**document.get(name, {}), **section}
-    return PipelineSettings.model_validate(document)
+    table = {"topic": TABLES.upper(), "fields": {"field": "field"}}
+    # No pipeline joins and enriches, but this one stands for all pipelines.
+    enrich = EnrichSettings.model_validate({"topic": "EVENTS", "tables": [table]})
+    return PipelineSettings.model_validate(document).model_copy(update={"enrich": enrich})
 
 
 def _defaults(settings: PipelineSettings) -> dict[str, Any]:

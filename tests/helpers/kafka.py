@@ -201,6 +201,8 @@ class Pipeline:
             part = parts.get(section, {})
             if part is not None:
                 document[section] = {**BASE.get(section, document.get(section, {})), **part}
+        if "enrich" in document:
+            document["source"] = {"topic": f"{self.name}.enriched"}
         if "values" in document.get("splitter", {}):
             del document["splitter"]["value"]
         self.settings = PipelineSettings.model_validate(document)

@@ -12,6 +12,7 @@ SIDES = {side: {"topic": f"p-{side}", "id": {"field": "id"}} for side in ("left"
 REQUIRED: dict[str, dict[str, Any]] = {
     "join": {**SIDES, "apart_s": 1},
     "sink": {"url": "sqlite:///x.db"},
+    "enrich": {"topic": "p-events", "tables": [{"topic": "p-users", "fields": {"name": "name"}, "missing": "keep"}]},
     "mirror": {"kafka": {"bootstrap_servers": "other:9092"}},
 }
 """Settings without a default, by section."""
@@ -20,13 +21,14 @@ SET: dict[str, Any] = {"aggregator.top": {"n": 3, "by": "count"}, "sink.top_tabl
 
 
 def sections_for(stage: topology.Stage) -> dict[str, dict[str, Any]]:
-    """Return the sections without which a pipeline with a source topic does not have this stage."""
+    """Return the sections without which a pipeline `p` with a source topic does not have this stage."""
     if stage.option is None:
         return {}
     section, _, setting = stage.option.path.partition(".")
     value = stage.option.values[0] if stage.option.values else SET.get(stage.option.path)
     ranked = {"aggregator": {"top": SET["aggregator.top"]}} if stage.option.path == "sink.top_table" else {}
-    return ranked | {section: REQUIRED.get(section, {}) | ({setting: value} if setting else {})}
+    source = {"source": {"topic": "p.enriched"}} if section == "enrich" else {}
+    return source | ranked | {section: REQUIRED.get(section, {}) | ({setting: value} if setting else {})}
 
 
 def in_memory(stage: str, settings: PipelineSettings, partitions: int, *, drain: bool = False) -> StageStart:

@@ -81,6 +81,7 @@ Values of one stage, or of the process `all`: stageDefaults with its overrides. 
 {{- define "skewless.input" -}}
 {{- $join := default (dict) .root.Values.pipeline.join -}}
 {{- if eq .name "source" }}{{ .root.Values.source.topic }}
+{{- else if eq .name "events" }}{{ dig "topic" "" (default (dict) .root.Values.pipeline.enrich) }}
 {{- else if has .name (list "left" "right") }}{{ dig .name "topic" "" $join }}
 {{- else }}{{ printf "%s.%s" (include "skewless.fullPipelineName" .root) .name }}
 {{- end }}
@@ -104,7 +105,21 @@ Values of one stage, or of the process `all`: stageDefaults with its overrides. 
 {{/* Resources of an ACL as a JSON list: name and patternType. Parameters: root, acl. */}}
 {{- define "skewless.aclResources" -}}
 {{- $resources := list -}}
-{{- range $topic := ternary (include "skewless.sourceTopics" .root | default "[]" | fromJsonArray) (list (include "skewless.topic" .)) (eq .acl.userTopic "source") }}
+{{- $topics := list -}}
+{{- if eq .acl.userTopic "source" }}
+{{- $topics = include "skewless.sourceTopics" .root | default "[]" | fromJsonArray -}}
+{{- else if eq .acl.userTopic "events" }}
+{{- with .root.Values.pipeline.enrich }}
+{{- $topics = list .topic -}}
+{{- end }}
+{{- else if eq .acl.userTopic "tables" }}
+{{- range (default (dict) .root.Values.pipeline.enrich).tables }}
+{{- $topics = append $topics .topic -}}
+{{- end }}
+{{- else }}
+{{- $topics = list (include "skewless.topic" .) -}}
+{{- end }}
+{{- range $topic := $topics }}
 {{- if $topic }}
 {{- $resources = append $resources (dict "name" $topic "patternType" $.acl.patternType) -}}
 {{- else }}

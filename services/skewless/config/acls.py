@@ -144,7 +144,7 @@ def _acls_of_user_topics(settings: PipelineSettings, operation: Operation, neede
     for name in settings.user_inputs:
         if name == "source":
             yield from source_topics(settings, (operation,), needed)
-        elif topology.REPARTITIONED.holds(settings):
+        elif topology.USER_TOPICS[name] != "join" or topology.REPARTITIONED.holds(settings):
             yield _topic(settings.topic(name), (operation,), needed)
         else:
             yield _topic(settings.topic(name), (operation, "DescribeConfigs"), needed, "retention")

@@ -120,6 +120,7 @@ RECORDS: dict[str, Callable[[int], OutputRecord]] = {
     "left": join_record,
     "right": join_record,
     "source": source_record,
+    "events": source_record,
     "tuples": tuples_record,
     "worker-input": tuples_record,
     "partials": partials_record,
@@ -133,7 +134,8 @@ RECORDS: dict[str, Callable[[int], OutputRecord]] = {
 def settings_of(stage: str) -> PipelineSettings:
     sections = sections_for(topology.stage(stage))
     aggregator = {**sections.get("aggregator", {}), **PIPELINE["aggregator"]}
-    return PipelineSettings.model_validate(sections | PIPELINE | {"aggregator": aggregator})
+    pipeline = {name: section for name, section in PIPELINE.items() if "enrich" not in sections or name != "join"}
+    return PipelineSettings.model_validate(pipeline | sections | {"aggregator": aggregator})
 
 
 class AssigningThread:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
@@ -34,7 +35,7 @@ class TableFollower:
         self._read: defaultdict[str, set[int]] = defaultdict(set)
         """Partitions that are read, by topic."""
         self._readers: list[tuple[Table, TopicReader]] = []
-        self._looked_at = 0.0
+        self._looked_at = math.inf
 
     def load(self) -> None:
         """Read all partitions that are not read yet, up to their present ends.

@@ -1,0 +1,193 @@
+"""Records get the fields of their rows exactly once, while the enricher is killed and while rows change."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from helpers.docs_blocks import ROOT
+from helpers.followed_page import follow
+from helpers.kafka import START_MS, Pipeline, Sent, Source
+from helpers.waiting import WAIT_S, until
+from skewless.lab.local.supervisor import Supervisor
+from skewless.wire.dead_letters import DeadLetterHeaders
+
+POINTS = "written", "before-offsets", "in-commit", "after-commit"
+USERS = 50
+PARTITIONS = 3
+COUNTRIES = "de", "fr", "it"
+
+
+class UserTable:
+    """A compacted topic with a row for each user."""
+
+    def __init__(self, bootstrap: str, partitions: int = 2) -> None:
+        self.topic = f"users-{uuid.uuid4().hex[:8]}"
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        topic = NewTopic(self.topic, partitions, 1, config={"cleanup.policy": "compact"})
+        self.admin.create_topics([topic])[self.topic].result()
+        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+
+    def put(self, rows: Mapping[int, str | None], partition: int = -1) -> None:
+        """Write the country of users; None deletes the row, and an empty one is a row that cannot be read."""
+        for user, country in rows.items():
+            value = {None: None, "": b"{"}.get(country, json.dumps({"geo": {"country": country}}).encode())
+            options = {} if partition < 0 else {"partition": partition}
+            self._producer.produce(self.topic, value, str(user), **options)
+        assert not self._producer.flush(WAIT_S)
+
+
+def country_of(user: int) -> str:
+    return COUNTRIES[user % len(COUNTRIES)]
+
+
+def enriching(broker: str, folder: Path, table: UserTable, **of_table: object) -> Pipeline:
+    settings = {"topic": table.topic, "key": {"field": "user"}, "fields": {"country": "geo.country"}, **of_table}
+    source = Source(broker, PARTITIONS)
+    enrich = {"topic": source.topic, "tables": [settings]}
+    splitter = {"key": {"header": "country"}, "value": {"constant": 1}}
+    return Pipeline(broker, folder, source, enrich=enrich, splitter=splitter, replicas={"enricher": 2})
+
+
+def views(users: Iterable[int], start: int = 0) -> list[Sent]:
+    """Return records of users, in portions of 5 for each partition."""
+    return [
+        (number // 5 % PARTITIONS, json.dumps({"user": user, "time": START_MS + number, "id": number}).encode())
+        for number, user in enumerate(users, start)
+    ]
+
+
+def enriched(pipeline: Pipeline) -> dict[int, list[tuple[int, str | None]]]:
+    """Return the id and the country of the records of each partition, in their order."""
+    found: dict[int, list[tuple[int, str | None]]] = {partition: [] for partition in range(PARTITIONS)}
+    for row in sorted(pipeline.read("enriched"), key=lambda row: row.offset):
+        country = row.headers.get("country")
+        found[row.partition].append((json.loads(row.value or b"")["id"], country and country.decode()))
+    return found
+
+
+def by_partition(records: Iterable[Sent], country: Mapping[int, str | None]) -> dict[int, list[tuple[int, str | None]]]:
+    found: dict[int, list[tuple[int, str | None]]] = {partition: [] for partition in range(PARTITIONS)}
+    for partition, value in records:
+        view = json.loads(value or b"")
+        found[partition].append((view["id"], country[view["user"]]))
+    return found
+
+
+def counted(pipeline: Pipeline) -> Counter[str]:
+    results, errors = pipeline.results()
+    assert not errors
+    return Counter({key: result["count"] for (_, key), result in results.items()})
+
+
+def reasons(pipeline: Pipeline) -> list[str]:
+    name = f"__skewless.errors.{DeadLetterHeaders.__struct_fields__[3]}"
+    return [row.headers[name].decode() for row in pipeline.read("dead-letters")]
+
+
+def poll(supervisor: Supervisor) -> list[Any]:
+    return supervisor.poll(time.monotonic())
+
+
+def kill_at(point: str, pipeline: Pipeline, supervisor: Supervisor) -> None:
+    """Kill a process of the enricher at this point of a transaction with records."""
+    pipeline.arm("enricher-0", point, "kill", topic=pipeline.settings.topic("enriched"))
+    events: list[str] = []
+    until(
+        lambda: any(event.startswith("was killed") for event in events),
+        each=lambda: events.extend(event.detail for event in poll(supervisor)),
+    )
+
+
+def test_enricher_killed_at_each_point_adds_the_field_to_each_record_once(broker: str, tmp_path: Path) -> None:
+    table = UserTable(broker)
+    table.put({user: country_of(user) for user in range(USERS)})
+    pipeline = enriching(broker, tmp_path, table)
+    portion = [user % USERS for user in range(600)]
+    sent: list[Sent] = []
+    with pipeline.running(armed=True) as supervisor:
+        for number, point in enumerate(POINTS):
+            records = views(portion, number * len(portion))
+            pipeline.source.send(records)
+            sent += records
+            kill_at(point, pipeline, supervisor)
+    pipeline.drain()
+    countries = {user: country_of(user) for user in range(USERS)}
+    assert enriched(pipeline) == by_partition(sent, countries)
+    assert counted(pipeline) == Counter(countries[json.loads(value or b"")["user"]] for _, value in sent)
+
+
+def test_enricher_follows_its_table_while_it_runs(broker: str, tmp_path: Path) -> None:
+    table = UserTable(broker)
+    table.put({0: "de", 1: "de", 2: "de", 3: "de"})
+    pipeline = enriching(broker, tmp_path, table, missing="keep", default="unknown")
+    with pipeline.running() as supervisor:
+
+        def wait_for(sent: int) -> None:
+            until(lambda: sum(map(len, enriched(pipeline).values())) == sent, each=lambda: poll(supervisor))
+
+        first, second = views(range(5)), views(range(5), 5)
+        pipeline.source.send(first)
+        wait_for(5)
+        table.put({0: "fr", 1: None, 2: ""})
+        time.sleep(1.0)  # rows need a moment to arrive; no row is lost if it is longer
+        pipeline.source.send(second)
+        wait_for(10)
+    before = {0: "de", 1: "de", 2: "de", 3: "de", 4: "unknown"}
+    after = {0: "fr", 1: "unknown", 2: "unknown", 3: "de", 4: "unknown"}
+    expected, later = by_partition(first, before), by_partition(second, after)
+    assert enriched(pipeline) == {partition: rows + later[partition] for partition, rows in expected.items()}
+    assert "unreadable row: " in (pipeline.folder / "enricher-0.log").read_text()
+
+
+def test_enricher_whose_record_has_no_row_writes_a_dead_letter_that_is_replayed(broker: str, tmp_path: Path) -> None:
+    table = UserTable(broker)
+    table.put({0: "de"})
+    pipeline = enriching(broker, tmp_path, table)
+    pipeline.source.send(views([0, 1]))
+    pipeline.drain()
+    assert counted(pipeline) == {"de": 1}
+    assert reasons(pipeline) == [f"table {table.topic} has no row for its key (enrich.tables.0.key)"]
+
+
+def test_enricher_reads_added_partitions_of_its_table_at_its_next_start(broker: str, tmp_path: Path) -> None:
+    table = UserTable(broker, partitions=1)
+    table.put({0: "de"})
+    pipeline = enriching(broker, tmp_path, table)
+    pipeline.source.send(views([0]))
+    pipeline.drain()
+    table.admin.create_partitions([NewPartitions(table.topic, 2)])[table.topic].result()
+    until(lambda: len(table.admin.list_topics(table.topic, WAIT_S).topics[table.topic].partitions) == 2)
+    table.put({1: "fr"}, partition=1)
+    pipeline.source.send(views([1], 1))
+    pipeline.drain()
+    assert counted(pipeline) == {"de": 1, "fr": 1}
+
+
+def test_enricher_without_its_table_ends_with_the_name_of_the_topic(broker: str, tmp_path: Path) -> None:
+    table = UserTable(broker)
+    pipeline = enriching(broker, tmp_path, table, topic="no-such-topic")
+    process = pipeline.start("enricher")
+    assert process.wait(60) == 3
+    log = (pipeline.folder / "enricher-0.log").read_text()
+    assert "no-such-topic" in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.thorough
+def test_add_fields_page_commands_as_written_count_views_by_country(tmp_path: Path) -> None:
+    up, results = follow(ROOT / "docs" / "how-to" / "add-fields.md", tmp_path)
+    users = Counter(("de", "fr", "it")[number * number % 500 % 3] for number in range(20_000))
+    assert "enricher-0" in up
+    for country, count in users.items():
+        assert f"{country}" in results
+        assert str(count) in results.replace(",", "")
