@@ -99,7 +99,7 @@ class Stage:
     """Module whose `METRICS` defines the metrics of the stage."""
     event_time: str | None
     """`module:function` that returns the event time of the partitions of an input by their checkpoints, for `skewless
-    status`. None for a stage whose checkpoints are in a database."""
+    status`. None for a stage whose checkpoints are in a database, and for one that reads no event times."""
     section: str
     """Name of the stage's section in the settings of the pipeline."""
     changelog: str | None = None

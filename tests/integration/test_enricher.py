@@ -71,7 +71,7 @@ def enriched(pipeline: Pipeline) -> dict[int, list[tuple[int, str | None]]]:
     found: dict[int, list[tuple[int, str | None]]] = {partition: [] for partition in range(PARTITIONS)}
     for row in sorted(pipeline.read("enriched"), key=lambda row: row.offset):
         country = row.headers.get("country")
-        found[row.partition].append((json.loads(row.value or b"")["id"], country and country.decode()))
+        found[row.partition].append((json.loads(row.value or b"")["id"], None if country is None else country.decode()))
     return found
 
 

@@ -66,6 +66,7 @@ STEP_FLOORS = (
     "errors",
     "engine.step",
     "stages.source_partition",
+    "stages.stateless_step",
     "stages.windowed_step",
 )
 """What a step may import of this package, next to its own folder."""

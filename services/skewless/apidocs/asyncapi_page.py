@@ -53,7 +53,7 @@ def _message(document: Document, message: Mapping[str, Any], topic: str) -> Iter
 def _fields_table(kind: str, document: Document, schema: Schema) -> Iterator[str]:
     schema_by_name = document["components"]["schemas"]
     resolved = schema_by_name[schema["$ref"].removeprefix(REF)] if "$ref" in schema else schema
-    if "properties" in resolved:
+    if resolved.get("properties"):
         rows = [
             (f"`{field.path}`", field.type, "yes" if field.required else "no", field.description)
             for field in fields(resolved, schema_by_name)

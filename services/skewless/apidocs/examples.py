@@ -49,8 +49,8 @@ def examples() -> dict[str, dict[str, Any]]:
         written = written_records(settings)
         for topic in described_topics(settings):
             for record in written.get(topic, ()):
-                schema = dict(record.headers)[SCHEMA_HEADER].decode()
-                (message,) = (row for row in messages_of(topic) if row.schema_header == schema)
+                schema = dict(record.headers).get(SCHEMA_HEADER, b"").decode()
+                (message,) = (row for row in messages_of(topic) if (row.schema_header or "") == schema)
                 found.setdefault(message.name, _example(message, record))
     return found
 
@@ -78,8 +78,10 @@ def written_records(settings: PipelineSettings) -> dict[str, list[OutputRecord]]
         for topic, rows in (("left", LEFT), ("right", RIGHT))
         for row_id, ms, fields in rows
     ]
-    records = [record for record in (*tuples, invalid, *of_join) if record.topic in settings.user_inputs]
-    return InMemoryPipeline(settings).process(records, NOW_MS, end=True)
+    event = _record("events", START_MS, {"user": "7", "page": "/", "time": START_MS})
+    records = [record for record in (*tuples, invalid, *of_join, event) if record.topic in settings.user_inputs]
+    rows = [_record(topic, START_MS, {"country": "de"}, b"7") for topic in settings.table_topics.values()]
+    return InMemoryPipeline(settings).process([*rows, *records], NOW_MS, end=True)
 
 
 def _record(topic: str, timestamp: int, fields: dict[str, Any], key: bytes | None = None) -> OutputRecord:

@@ -140,8 +140,13 @@ ENRICHED_RECORD = replace(
     guarantee="Each record {once}.",
     headers={
         "type": "object",
-        "description": "The headers of your record, and one for each of `enrich.tables.fields`: the text of a field of "
-        "its row.",
+        "properties": {},
+        "patternProperties": {
+            ".*": {
+                "type": "string",
+                "description": "A header of your record, or the text of a field of its row (`enrich.tables.fields`).",
+            }
+        },
     },
     summary="A record of `enrich.topic` as you wrote it, with the fields of its rows as additional headers.",
 )

@@ -659,6 +659,8 @@ class PipelineSettings(SettingsModel):
         enriched = self.topic("enriched")
         if self.own_source != "enriched":
             yield f"source.topic: set {enriched}: the records of enrich.topic with their added fields"
+        elif self.source and self.source.start != "earliest":
+            yield f"source.start: not with enrich, because {enriched} begins with the pipeline; remove it"
         if self.join is not None:
             yield "join: not with enrich; join in a pipeline of its own, and set enrich.topic to its topic joined"
         if self.topics.tuples_partitions is not None:

@@ -103,7 +103,7 @@ class RunCounter:
         """Yield the topics of the user, each with the stage that reads it."""
         for row in topology.needed_stages(self._settings):
             for name in row.inputs_of(self._settings):
-                if name in self._settings.sides:
+                if name in self._settings.user_inputs and name != "source":
                     yield row.name, self._settings.topic(name)
                 elif name in self._settings.user_inputs:
                     yield from ((row.name, topic) for topic in topic_plan.source_topics(self._settings))

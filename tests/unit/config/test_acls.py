@@ -78,7 +78,8 @@ def test_acls_of_a_stage_allow_reading_inputs_and_state_and_writing_outputs(stag
     found = settings_with(stage.name)
     of = found.topic
     state = {of(stage.changelog)} if stage.changelog else set()
-    assert allowed(stage.name, "Read") == {*map(of, stage.inputs), *map(of, stage.outputs[:1])} | state
+    tables = set(found.table_topics.values()) if "events" in stage.inputs else set()
+    assert allowed(stage.name, "Read") == {*map(of, stage.inputs), *map(of, stage.outputs[:1])} | state | tables
     assert allowed(stage.name, "Write") == set(map(of, stage.outputs_of(found)))
 
 

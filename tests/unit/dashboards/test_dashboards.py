@@ -86,6 +86,7 @@ def test_dashboards_of_own_metrics_have_a_row_per_stage_with_its_metrics_alone()
     made = {each.uid: each for each in own_metrics()}
     assert {uid: list(each.stages) for uid, each in made.items()} == {
         "skewless-aggregation": [stage.name for stage in EVERYWHERE],
+        "skewless-enrich": ["enricher"],
         "skewless-join": ["left", "right", "join"],
         "skewless-ranks": ["ranker"],
         "skewless-sink": ["sink", "ranksink", "flusher"],

@@ -69,7 +69,8 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("dataset")
 @click.option(
-    "--topic", help="Topic to write to. Default with -f: the pipeline's source topic, or that side of its join."
+    "--topic",
+    help="Topic to write to. Default with -f: the pipeline's source topic, that side of its join, or enrich.topic.",
 )
 @optional_pipeline_file
 @bootstrap_servers_option("those of the pipeline with -f, else ")
@@ -164,7 +165,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     if topic is None and bootstrap_servers is None:
         file = file or default_file()
     settings = None if file is None else load_settings(file)
-    side = _side(settings, name)
+    side = _side(settings, name) or (settings.enrich.topic if settings and settings.enrich else None)
     kafka, target, replication_factor = _target(settings, bootstrap_servers, topic or side)
     partition_count = prepare_topic(kafka, target, partitions, replication_factor)
     synthetic = source.read is not None and not options.input
