@@ -35,15 +35,16 @@ class UserTable:
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
         topic = NewTopic(self.topic, partitions, 1, config={"cleanup.policy": "compact"})
         self.admin.create_topics([topic])[self.topic].result()
-        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+        self._servers = {"bootstrap.servers": bootstrap, "log_level": 2}
 
     def put(self, rows: Mapping[int, str | None], partition: int = -1) -> None:
         """Write the country of users; None deletes the row, and an empty one is a row that cannot be read."""
+        producer = Producer(self._servers)  # it knows the present partitions
         for user, country in rows.items():
             value = {None: None, "": b"{"}.get(country, json.dumps({"geo": {"country": country}}).encode())
             options = {} if partition < 0 else {"partition": partition}
-            self._producer.produce(self.topic, value, str(user), **options)
-        assert not self._producer.flush(WAIT_S)
+            producer.produce(self.topic, value, str(user), **options)
+        assert not producer.flush(WAIT_S)
 
 
 def country_of(user: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 
 from skewless.engine.message_batch import MessageBatch
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.topic_reader import WHOLE_PARTITION, PartitionRecords, TopicReader, read_ranges
+from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.stages.enricher.table import Table
 from skewless.wire.topic_partition import TopicPartition
@@ -65,7 +65,7 @@ class TableFollower:
         ranges = {partition: offsets.log_range(topic, partition) for partition in added}
         total, done = sum(end - begin for begin, end in ranges.values()), dict[int, int]()
         started = reported = time.monotonic()
-        for partition, messages in read_ranges(self._kafka, topic, ranges, WHOLE_PARTITION):
+        for partition, messages in read_ranges(self._kafka, topic, ranges):
             apply(table, [(partition, messages)])
             done[partition] = messages[-1].offset() + 1 - ranges[partition][0]
             if time.monotonic() > reported + REPORT_S:
