@@ -20,9 +20,16 @@ from skewless.errors import LimitError
 
 FIRST_ROWS = 64
 GROWTH = 1.5
-"""A full array is replaced by one of this many times the size."""
-SLOTS_PER_ROW = 2
-"""Minimum slots per row. At most half of the slots are in use, so that searches stay short."""
+"""A full array is replaced by one of this many times the size. The system provides memory for spare entries only when
+they are written, so `nbytes` does not count them."""
+SLOTS_PER_ROW = 1.5
+"""Minimum slots per row. At most two thirds of the slots are in use, so that searches stay short."""
+INSERTED_ROWS = 65_536
+"""Maximum rows that are inserted into the slots at once. It bounds the temporary arrays."""
+HASH_MASK = 2**32 - 1
+"""The table stores and uses 32 bits of a hash."""
+STEP_SHIFT = 16
+"""The step from slot to slot is computed from the other bits of a hash than the first slot of a small table."""
 WORD_BYTES = 8
 VECTOR_BYTES = 128
 """Longer keys are hashed one by one."""
@@ -48,21 +55,21 @@ class Columns:
     def __init__(self, columns: Sequence[PartialColumn]) -> None:
         self._columns = tuple(columns)
         self._data: dict[str, NDArray[Any]] = {column.name: column.unset(FIRST_ROWS) for column in self._columns}
+        self._rows = 0
         self._object_bytes = 0
         """Bytes of the `bytes` objects in binary columns."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns, including spare capacity."""
-        return self._object_bytes + sum(values.nbytes for values in self._data.values())
+        """Bytes of all rows."""
+        return self._object_bytes + sum(values[: self._rows].nbytes for values in self._data.values())
 
-    def ensure_capacity(self, used: int, rows: int) -> None:
-        """Grow the columns to at least `rows` rows, of which the first `used` keep their values."""
+    def extend(self, rows: int) -> None:
+        """Add rows without a partial, up to this number of rows."""
         for column in self._columns:
-            values = self._data[column.name]
-            if rows > len(values):
-                self._data[column.name] = column.unset(_size_for(rows, len(values)))
-                self._data[column.name][:used] = values[:used]
+            values = self._data[column.name] = _grown(self._data[column.name], self._rows, rows)
+            values[self._rows : rows] = column.unset(rows - self._rows)
+        self._rows = rows
 
     def merge(self, rows: NDArray[np.int64], data: Partials) -> None:
         """Merge partials into distinct rows."""
@@ -85,7 +92,7 @@ class KeyedTable:
     def __init__(self, columns: Sequence[PartialColumn]) -> None:
         self._rows = 0
         self._columns = Columns(columns)
-        self._hashes = np.empty(FIRST_ROWS, dtype=np.int64)
+        self._hashes = np.empty(FIRST_ROWS, dtype=np.uint32)
         self._text = np.empty(0, dtype=np.uint8)
         """UTF-8 bytes of all keys, concatenated."""
         self._ends = np.zeros(FIRST_ROWS + 1, dtype=np.int32)
@@ -97,14 +104,14 @@ class KeyedTable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, including spare capacity."""
-        arrays: tuple[NDArray[Any], ...] = (self._hashes, self._text, self._ends, self._slots)
-        return self._columns.nbytes + sum(array.nbytes for array in arrays)
+        """Bytes of all rows and slots."""
+        per_row = self._hashes.itemsize + self._ends.itemsize
+        return self._columns.nbytes + self._rows * per_row + int(self._ends[self._rows]) + self._slots.nbytes
 
     def rows_of(self, keys: pa.ChunkedArray) -> NDArray[np.int64]:
         """Return the row of each key, and add a row for each new key. Keys must be distinct."""
         array = keys.combine_chunks()
-        hashes = hashes_of(array)
+        hashes = hashes_of(array) & HASH_MASK
         rows = self._find(array, hashes)
         new = np.flatnonzero(rows == EMPTY)
         if len(new):
@@ -157,11 +164,11 @@ class KeyedTable:
 
     def _next_slots(self, slots: NDArray[np.int64], hashes: NDArray[np.int64]) -> NDArray[np.int64]:
         # Double hashing, because linear probing forms long runs of full slots. An odd step visits all slots.
-        return (slots + (hashes >> 32 | 1)) & (len(self._slots) - 1)
+        return (slots + (hashes >> STEP_SHIFT | 1)) & (len(self._slots) - 1)
 
     def _insert(self, rows: NDArray[np.int64]) -> None:
         """Insert rows into the first empty slot for their hashes."""
-        hashes = self._hashes[rows]
+        hashes = self._hashes[rows].astype(np.int64)
         slots = self._first_slots(hashes)
         while len(rows):
             free = self._slots[slots] == EMPTY
@@ -179,20 +186,22 @@ class KeyedTable:
                 "topics.aggregator_partitions for a new pipeline, or shorter windows"
             )
         self._rows += len(keys)
+        self._columns.extend(self._rows)
         self._text = _grown(self._text, start, start + len(text))
         self._text[start : start + len(text)] = text
         self._ends[first + 1 : self._rows + 1] = start + ends
         self._hashes[first : self._rows] = hashes
 
     def _ensure_capacity(self, added: int) -> None:
-        """Grow all arrays so that `added` rows fit in."""
+        """Grow the arrays of the keys so that `added` rows fit in."""
         rows = self._rows + added
         self._hashes = _grown(self._hashes, self._rows, rows)
         self._ends = _grown(self._ends, self._rows + 1, rows + 1)
-        self._columns.ensure_capacity(self._rows, rows)
         if _slots_for(rows) > len(self._slots):
+            self._slots = np.empty(0, dtype=np.int32)  # frees the memory before the larger array is created
             self._slots = np.full(_slots_for(rows), EMPTY, dtype=np.int32)
-            self._insert(np.arange(self._rows))
+            for first in range(0, self._rows, INSERTED_ROWS):
+                self._insert(np.arange(first, min(first + INSERTED_ROWS, self._rows)))
 
     def _texts(self) -> pa.Array:
         """Return all keys as an Arrow array that shares memory with this object."""
@@ -204,11 +213,11 @@ class Changes:
 
     def __init__(self, columns: Sequence[PartialColumn]) -> None:
         self._columns = tuple(columns)
-        self._index_of = np.empty(0, dtype=np.int32)
-        """Index of each row of the table among the changed rows, or EMPTY."""
         self._reset()
 
     def _reset(self) -> None:
+        self._index_of = np.empty(0, dtype=np.int32)
+        """Index of each row of the table among the changed rows, or EMPTY."""
         self._count = 0
         self._rows = np.empty(FIRST_ROWS, dtype=np.int64)
         self._data = Columns(self._columns)
@@ -218,8 +227,8 @@ class Changes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, including spare capacity."""
-        return self._index_of.nbytes + self._rows.nbytes + self._data.nbytes
+        """Bytes of the changed rows, and of the index of all rows."""
+        return self._index_of.nbytes + self._rows[: self._count].nbytes + self._data.nbytes
 
     def unchanged(self, rows: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
         """Return for each row of a table with `size` rows whether it has not changed."""
@@ -235,7 +244,7 @@ class Changes:
         new = rows[self.unchanged(rows, size)]
         first, self._count = self._count, self._count + len(new)
         self._rows = _grown(self._rows, first, self._count)
-        self._data.ensure_capacity(first, self._count)
+        self._data.extend(self._count)
         self._rows[first : self._count] = new
         self._index_of[new] = np.arange(first, self._count)
         self._data.merge(self._index_of[rows].astype(np.int64), data)
@@ -243,7 +252,6 @@ class Changes:
     def take(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
         """Return the changed rows, in the order of their first change, and their partials. Resets the changes."""
         rows, data = self._rows[: self._count], self._data.data(slice(self._count))
-        self._index_of[rows] = EMPTY
         self._reset()
         return rows, data
 
@@ -291,15 +299,11 @@ def _grown(array: NDArray[Number], used: int, size: int) -> NDArray[Number]:
     """Return the array, or a longer copy of its first `used` entries if it is shorter than `size`."""
     if size <= len(array):
         return array
-    longer = np.empty(_size_for(size, len(array)), dtype=array.dtype)
+    longer = np.empty((max(size, int(GROWTH * len(array))), *array.shape[1:]), dtype=array.dtype)
     longer[:used] = array[:used]
     return longer
 
 
-def _size_for(required: int, current: int) -> int:
-    return max(required, int(GROWTH * current))
-
-
 def _slots_for(rows: int) -> int:
     """Return the number of slots for a number of rows: a power of two."""
-    return 1 << (SLOTS_PER_ROW * rows - 1).bit_length()
+    return 1 << (int(SLOTS_PER_ROW * rows) - 1).bit_length()

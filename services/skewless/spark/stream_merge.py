@@ -127,7 +127,8 @@ class MergeTask:
             return
         _check_topics(self)
         outcomes: list[tuple[str, bytes]] = []
-        for number, own in sorted(blocks.items()):
+        for number in sorted(blocks):
+            own = blocks.pop(number)  # so that its memory is free while the next ones are merged
             holder = self.holders.get(number)
             merged = state_process.call(holder, self.secret, HOLDER_LIMIT_S, _commit, self, number, own)
             outcomes.append((MERGED, msgspec.json.encode(merged)))

@@ -46,11 +46,11 @@ def test_keyed_table_with_colliding_hashes_equals_a_dictionary(monkeypatch: pyte
     assert len(table) == len(expected)
 
 
-def test_keyed_table_of_a_million_keys_uses_less_than_80_bytes_per_key() -> None:
+def test_keyed_table_of_a_million_keys_uses_less_than_60_bytes_per_key() -> None:
     table = KeyedTable([COUNT, COUNT, COUNT])
     for first in range(0, 1_000_000, 50_000):
         table.rows_of(strings([f"key-{number:011d}" for number in range(first, first + 50_000)]))
-    assert table.nbytes < 80 * len(table)
+    assert table.nbytes < 60 * len(table)
 
 
 def test_keyed_table_exported_contains_its_own_keys_only() -> None:

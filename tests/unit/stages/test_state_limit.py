@@ -122,7 +122,7 @@ def test_state_limit_reopened_windows_are_released_for_open_ones() -> None:
 def test_state_limit_reached_within_a_batch_keeps_its_reopened_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     step = built("aggregator")
     for pane in (0, 60_000):
-        merge(step, 0, deltas(0, 4_500, pane, watermark=120_000))
+        merge(step, 0, deltas(0, 5_000, pane, watermark=120_000))
     reopened(0, step, [output for output in step.flush(0) if output.topic == "aggregator-changelog"])
     monkeypatch.setattr(windowed_step, "CHECKED_ROWS", 1)
     assert samples(step)["skewless_state_bytes"] > MEGABYTE // 2

@@ -263,7 +263,7 @@ class AggregatorSettings(SettingsModel):
         ge=2**20,
         le=2**50,
         description="Maximum bytes of keys and partials in the open windows of a process. With more, the process exits "
-        "with code 3. A key of 15 bytes takes about 95 bytes per window. The process uses up to twice the limit plus "
+        "with code 3. A key of 15 bytes takes about 70 bytes per window. The process uses up to twice the limit plus "
         "200 MB.",
     )
 
