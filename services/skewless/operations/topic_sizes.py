@@ -34,7 +34,6 @@ from skewless.wire.join_changelog import Block, block_record
 from skewless.wire.joined import joined_records, unmatched_records
 from skewless.wire.record import OutputRecord
 from skewless.wire.timed_records import timed_records
-from skewless.wire.tuples import TupleFormat
 
 SOURCE = "source"
 """Source topic of the pipeline in memory."""
@@ -201,7 +200,7 @@ class _TupleGenerator:
         self._load = load
         self._random = np.random.default_rng(1)
         self._poll_s = gather_time_s(settings.transport.commit_interval_s)
-        self._format = TupleFormat(settings.values)
+        self._format = settings.tuple_format
         self._lateness_ms = settings.event_time_rules().lateness_ms
         self._texts = pa.array([f"{number:0{TEXT_BYTES}d}" for number in range(DISTINCT_VALUES)])
 

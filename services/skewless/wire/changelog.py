@@ -18,6 +18,7 @@ from skewless.algorithms.watermark import WatermarkTracker, encoded_upstreams
 from skewless.algorithms.windowing.window import Chunk, ChunkId
 from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.errors import ConfigurationError
+from skewless.wire.columns import WriteColumns
 from skewless.wire.partials import write_partials
 from skewless.wire.record import OutputRecord
 
@@ -110,7 +111,7 @@ def chunks_by_window(state: Sequence[tuple[bytes, bytes]]) -> Mapping[int, Mappi
     return by_window
 
 
-def chunk_output(topic: str, partition: int, chunk: Chunk) -> OutputRecord:
+def chunk_output(topic: str, partition: int, chunk: Chunk, write: WriteColumns) -> OutputRecord:
     """Return the changelog record of a chunk. A deleted chunk becomes a tombstone."""
-    value = None if chunk.table is None else write_partials(chunk.table)
+    value = None if chunk.table is None else write_partials(chunk.table, write)
     return OutputRecord(topic, value, encode_chunk_key(chunk.window, chunk.id), partition)

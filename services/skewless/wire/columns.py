@@ -1,12 +1,30 @@
-"""Encodes columns as Arrow IPC streams: the values of internal records."""
+"""Encodes columns, the values of internal records: as packed columns, or as Arrow IPC streams as version 0.2."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from skewless.errors import BadRecordError
+from skewless.wire import packed_columns
 
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+WriteColumns: TypeAlias = Callable[[pa.RecordBatch | pa.Table], bytes]
+"""Encodes columns as the value of a record."""
+
+
+def write_packed(table: pa.RecordBatch | pa.Table) -> bytes:
+    """Encode columns as packed columns, or as an Arrow IPC stream if one has a type that packed columns do not have."""
+    if not packed_columns.can_pack(table.schema):
+        return write_table(table)
+    if isinstance(table, pa.Table):
+        batches = table.unify_dictionaries().combine_chunks().to_batches()
+        table = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+    return packed_columns.pack(table)
 
 
 def write_table(table: pa.RecordBatch | pa.Table, *, compress: bool = False) -> bytes:
@@ -21,14 +39,17 @@ def write_table(table: pa.RecordBatch | pa.Table, *, compress: bool = False) -> 
 
 
 def read_table(value: bytes | None) -> pa.Table:
-    """Decode columns. Raises BadRecordError if the value is not a valid Arrow IPC stream."""
+    """Decode columns of either encoding. Raises BadRecordError if the value is not valid."""
     try:
-        table = pa.ipc.open_stream(value or b"").read_all()
+        if value is not None and value.startswith(packed_columns.MAGIC):
+            table = pa.Table.from_batches([packed_columns.unpack(value)])
+        else:
+            table = pa.ipc.open_stream(value or b"").read_all()
         # Without validation, Arrow uses an index beyond the end of its dictionary, and the process crashes.
         for batch in table.to_batches():
             batch.validate(full=True)
-    except (pa.ArrowException, TypeError, ValueError, OSError) as error:
-        raise BadRecordError("not an Arrow IPC stream") from error
+    except (pa.ArrowException, TypeError, OSError, *packed_columns.ERRORS) as error:
+        raise BadRecordError("neither packed columns nor an Arrow IPC stream") from error
     return table
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from msgspec import UNSET, Meta, UnsetType
 
 from skewless.algorithms.record_size import split_by_size
+from skewless.wire.columns import write_table
 from skewless.wire.headers import ARROW, BYTES, public_headers
 from skewless.wire.partials import write_partials
 from skewless.wire.record import Batch, OutputRecord, OwnHeaders, public_timestamp
@@ -61,7 +62,7 @@ def dead_letter_rows(topic: str, batch: Batch, index: int, rows: pa.Table, reaso
     """Yield rejected rows of a valid record as dead letters of bounded size."""
     headers = _encode(_headers_of(topic, batch, index, reason), ARROW)
     for part in split_by_size(rows, DEAD_LETTER_VALUE_BYTES):
-        yield OutputRecord("dead-letters", write_partials(part), headers=headers)
+        yield OutputRecord("dead-letters", write_partials(part, write_table), headers=headers)
 
 
 def _headers_of(topic: str, batch: Batch, index: int, reason: str) -> DeadLetterHeaders:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from skewless.algorithms import int128
 from skewless.algorithms.aggregates import LOAD_COLUMN, ROWS_COLUMN, BinaryColumn, Int128Column, PartialColumn
 from skewless.errors import BadRecordError
-from skewless.wire.columns import has_nulls, read_table, write_table
+from skewless.wire.columns import WriteColumns, has_nulls, read_table, write_packed
 
 PARTIALS = "skewless.partials.v1"
 FIELD_TYPES = {"pane": pa.int64(), "key": pa.string(), "worker": pa.int32()}
@@ -46,8 +46,8 @@ def with_rows(partials: pa.Table, columns: Iterable[PartialColumn]) -> pa.Table:
     return partials.append_column(ROWS_COLUMN.name, partials[LOAD_COLUMN.name])
 
 
-def write_partials(partials: pa.RecordBatch | pa.Table) -> bytes:
-    """Encode partials. 128-bit integers are written as int64 if all of a column fit into 64 bits.
+def write_partials(partials: pa.RecordBatch | pa.Table, write: WriteColumns = write_packed) -> bytes:
+    """Encode partials by `write`. 128-bit integers are written as int64 if all of a column fit into 64 bits.
 
     ROWS_COLUMN is left out if each row is a tuple.
     """
@@ -59,7 +59,7 @@ def write_partials(partials: pa.RecordBatch | pa.Table) -> bytes:
         if field.type == int128.TYPE:
             numbers = int128.narrowed(partials.column(index))
             partials = partials.set_column(index, pa.field(field.name, numbers.type), numbers)
-    return write_table(partials)
+    return write(partials)
 
 
 def widened(table: pa.Table, columns: Iterable[PartialColumn]) -> pa.Table:

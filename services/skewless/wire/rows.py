@@ -13,7 +13,7 @@ import pyarrow as pa
 from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn
 from skewless.algorithms.record_size import split_by_size
 from skewless.errors import BadRecordError
-from skewless.wire.columns import has_nulls, read_table
+from skewless.wire.columns import WriteColumns, has_nulls, read_table, write_packed
 from skewless.wire.headers import schema_header
 from skewless.wire.partials import nullable, widened, write_partials
 from skewless.wire.record import Headers, OutputRecord, OwnHeaders
@@ -34,7 +34,10 @@ class RowFormat:
     Each pane begins at a multiple of its length, which divides `grid_ms`: windows and ticks begin at multiples of it.
     """
 
-    def __init__(self, columns: Sequence[PartialColumn], *, pane_ms: int, grid_ms: int) -> None:
+    def __init__(
+        self, columns: Sequence[PartialColumn], *, pane_ms: int, grid_ms: int, write: WriteColumns = write_packed
+    ) -> None:
+        self._write = write
         self.columns = tuple(columns)
         self._pane_ms = pane_ms
         self._grid_ms = grid_ms
@@ -61,7 +64,7 @@ class RowFormat:
 
     def _record(self, topic: str, partition: int, rows: pa.RecordBatch, headers: OwnHeaders) -> OutputRecord:
         own_headers = [schema_header(ROWS), *headers, (PANE_HEADER, b"%d" % self._pane_ms)]
-        return OutputRecord(topic, write_partials(rows), partition=partition, headers=own_headers)
+        return OutputRecord(topic, write_partials(rows, self._write), partition=partition, headers=own_headers)
 
     def read(self, value: bytes | None, headers: Headers) -> pa.Table:
         """Return the rows of a record, each with the pane of this format that contains the start of its own pane.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import BadRecordError
-from skewless.wire.columns import read_table, write_table
+from skewless.wire.columns import WriteColumns, read_table, write_packed
 from skewless.wire.headers import public_headers, schema_header
 from skewless.wire.record import OutputRecord, OwnHeaders
 
@@ -97,7 +97,10 @@ class TupleFormat:
     each other's records.
     """
 
-    def __init__(self, values: Sequence[ValueType], key_parts: Sequence[str] = ()) -> None:
+    def __init__(
+        self, values: Sequence[ValueType], key_parts: Sequence[str] = (), write: WriteColumns = write_packed
+    ) -> None:
+        self._write = write
         self.values = tuple(values)
         is_version_1 = [(value.name, value.kind, value.optional) for value in values] == [(VALUE, "number", False)]
         self.schema = pa.schema([_KEY, *((value.name, value.arrow_type) for value in values), _TIME])
@@ -134,8 +137,8 @@ class TupleFormat:
         *first_parts, last_part = split_by_size(tuples)
         for part in first_parts:
             own_headers = [schema_header(self.columns_name)]
-            yield OutputRecord(topic, write_table(part), partition=partition, headers=own_headers)
-        yield OutputRecord(topic, write_table(last_part), partition=partition, headers=headers)
+            yield OutputRecord(topic, self._write(part), partition=partition, headers=own_headers)
+        yield OutputRecord(topic, self._write(last_part), partition=partition, headers=headers)
 
     def read(self, value: bytes | None) -> list[pa.RecordBatch]:
         """Return the tuples of a record. Raises BadRecordError if the columns are not those of this format."""

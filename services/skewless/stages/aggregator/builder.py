@@ -61,6 +61,7 @@ def rules_of(start: StageStart) -> AggregatorRules:
         key_parts=pipeline.splitter.key.parts,
         encode=writer.encode,
         headers=writer.headers,
+        write=pipeline.write_columns,
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",

@@ -63,7 +63,8 @@ class RankingStep(AggregatorStep):
                 CANDIDATES.name: [encode_candidates(emission.version, records)],
             }
         )
-        return [OutputRecord(TOPIC, write_partials(table), partition=0, headers=[schema_header(PARTIALS)])]
+        value = write_partials(table, self._rules.write)
+        return [OutputRecord(TOPIC, value, partition=0, headers=[schema_header(PARTIALS)])]
 
     def _records(self, rows: Emission) -> Iterator[msgspec.Struct]:
         bounds, is_composite = (rows.window, self._rules.windows.end(rows.window)), bool(self._rules.key_parts)

@@ -24,7 +24,7 @@ from skewless.stages.aggregator.metrics import LATENCY_S
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
 from skewless.wire.aggregates import AGGREGATE_HEADERS, Encode, Numbers, aggregate_type, encode_json
 from skewless.wire.changelog import chunk_output, chunks_by_window
-from skewless.wire.columns import read_table
+from skewless.wire.columns import WriteColumns, read_table, write_packed
 from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
 from skewless.wire.headers import WATERMARK, newest_read_time, require_schema, schema_of
 from skewless.wire.partials import PARTIALS, read_partials
@@ -55,6 +55,8 @@ class AggregatorRules:
     """Returns the value of a result in the format of the topic."""
     headers: OwnHeaders = field(default_factory=lambda: AGGREGATE_HEADERS)
     """Headers of results."""
+    write: WriteColumns = write_packed
+    """Encodes rows of windows."""
 
 
 class AggregatorStep(WindowedStep):
@@ -143,7 +145,7 @@ class AggregatorStep(WindowedStep):
             open_before = input_.windows.open
             for output in input_.windows.flush(input_.windows.end if input_.ended else watermark, now):
                 if isinstance(output, Chunk):
-                    yield chunk_output(self.changelog, partition, output)
+                    yield chunk_output(self.changelog, partition, output, self._rules.write)
                 else:
                     yield from self._results(partition, output)
             self._closed += open_before - input_.windows.open

@@ -22,6 +22,7 @@ def build(start: StageStart) -> BuiltStage:
         workers=pipeline.router.workers,
         top_keys=settings.top_keys,
         grouping=pipeline.router.grouping,
+        write=pipeline.write_columns,
         limit=StateLimit(
             settings.max_state_bytes,
             "observer.max_state_bytes",

@@ -37,6 +37,7 @@ from skewless.stages.observer.metrics import samples
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
 from skewless.wire.changelog import chunk_output
+from skewless.wire.columns import WriteColumns, write_packed
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.distribution import DISTRIBUTION_HEADERS, RunDistribution, TickDistribution, TopKey
 from skewless.wire.headers import WATERMARK, require_schema
@@ -65,6 +66,7 @@ class ObserverRules:
     workers: int
     top_keys: int
     grouping: str
+    write: WriteColumns = write_packed
     limit: StateLimit = UNLIMITED
 
 
@@ -217,7 +219,7 @@ class ObserverStep(WindowedStep):
             input_.ended = has_ended and last_end == watermark
             for output in input_.windows.flush(last_end, now):
                 if isinstance(output, Chunk):
-                    yield chunk_output("observer-changelog", partition, output)
+                    yield chunk_output("observer-changelog", partition, output, self._rules.write)
                 else:
                     emissions_by_tick.setdefault(output.window, []).append(output)
         for tick_start in sorted(emissions_by_tick):

@@ -19,7 +19,6 @@ from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.settings import RouterSettings
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
-from skewless.wire.tuples import TupleFormat
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ def build(start: StageStart) -> BuiltStage:
     precompile(settings)
     step = RouterStep(
         grouping.create(settings.grouping, settings.workers, settings),
-        TupleFormat(pipeline.values),
+        pipeline.tuple_format,
         pipeline.row_format(),
         max_workers=pipeline.worker_input.partitions,
         encoding=pipeline.worker_input.encoding,

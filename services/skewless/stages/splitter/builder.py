@@ -15,7 +15,6 @@ from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.restore import HeldRules, restore_from
 from skewless.stages.splitter.settings import LocalSettings, SplitterSettings
-from skewless.wire.tuples import TupleFormat
 
 DIGEST_CHARACTERS = 16
 
@@ -31,13 +30,14 @@ def build(start: StageStart) -> BuiltStage:
         drain=start.drain,
         max_drift_ms=pipeline.event_time.max_drift_ms,
         key_parts=settings.key.parts,
+        write=pipeline.write_columns,
         local=local,
         row_format=pipeline.row_format(local.pane_ms),
         parsing=parsing_digest(settings),
     )
     held = HeldRules(
         new_parser=lambda: RecordParser(settings),
-        tuple_format=TupleFormat(pipeline.values, settings.key.parts),
+        tuple_format=pipeline.tuple_format,
         event_time=rules.event_time,
         local=local,
         parsing=rules.parsing,

@@ -21,6 +21,7 @@ from skewless.parsing.validation import EventTimeRules, RecordClassification, cl
 from skewless.stages.source_partition import SourcePartition, SourceSteps, blocked_partitions
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
+from skewless.wire.columns import WriteColumns, write_packed
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import WATERMARK, read_time_header, schema_header
 from skewless.wire.record import Batch, OutputRecord, OwnHeaders, public_timestamp
@@ -63,6 +64,8 @@ class SplitterRules:
     """Time by which a partition may be ahead of the slowest one of its process. None: any."""
     key_parts: tuple[str, ...] = ()
     """Names of the parts of a composite key; empty for another key."""
+    write: WriteColumns = write_packed
+    """Encodes tuples."""
 
 
 class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
@@ -72,7 +75,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         self, parser: RecordParser, values: Sequence[ValueType], rules: SplitterRules, reports: SourceReports
     ) -> None:
         self._values = tuple(values)
-        self._tuple_format = TupleFormat(values, rules.key_parts)
+        self._tuple_format = TupleFormat(values, rules.key_parts, rules.write)
         self._parser = parser
         self._rules = rules
         self._reports = reports

@@ -11,7 +11,6 @@ from skewless.stages.built_stage import BuiltStage, Process
 from skewless.stages.worker.settings import CostSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost
 from skewless.stages.worker.step import WorkerStep
-from skewless.wire.tuples import TupleFormat
 
 
 def build(start: StageStart) -> BuiltStage:
@@ -20,12 +19,13 @@ def build(start: StageStart) -> BuiltStage:
     settings = pipeline.worker
     step = WorkerStep(
         pipeline.wire_columns,
-        TupleFormat(pipeline.values),
+        pipeline.tuple_format,
         pipeline.row_format(),
         pane_ms=pipeline.pane_ms,
         source_partitions=start.count_partitions("tuples"),
         aggregator_partitions=pipeline.topics.aggregator_partitions,
         topic=pipeline.topic("worker-input"),
+        write=pipeline.write_columns,
     )
     # A worker with a simulated cost is slow on purpose, so its full partitions are paused at once.
     pause_after_s = 0.0 if settings.cost.cycle > 0 else 1.0

@@ -23,6 +23,7 @@ from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.engine.step import Sample, Step
 from skewless.errors import BadRecordError
+from skewless.wire.columns import WriteColumns, write_packed
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import (
     WATERMARK,
@@ -106,8 +107,10 @@ class WorkerStep(Step):
         source_partitions: int,
         aggregator_partitions: int,
         topic: str,
+        write: WriteColumns = write_packed,
     ) -> None:
         self._columns = tuple(columns)
+        self._write = write
         self._tuples = tuple_format
         self._rows = row_format
         self._pane_ms = pane_ms
@@ -247,7 +250,7 @@ class WorkerStep(Step):
             rows = np.flatnonzero(targets == target)
             if len(rows):
                 for part in split_by_size(partials.take(pa.array(rows)).combine_chunks()):
-                    yield OutputRecord("partials", write_partials(part), partition=target, headers=headers)
+                    yield OutputRecord("partials", write_partials(part, self._write), partition=target, headers=headers)
 
     def _take_read_time(self) -> int | None:
         """Return the newest read time since the last commit, and forget all of them."""
