@@ -38,6 +38,7 @@ from skewless.algorithms.grouping import GROUPINGS
 from skewless.lab.local import child_process
 from skewless.monitoring.metrics import METRICS
 from skewless.service import run_stages
+from skewless.wire.columns import read_table
 from skewless.wire.tuples import TUPLES
 
 WORKERS = 6
@@ -79,7 +80,7 @@ def in_topic(pipeline: Pipeline) -> dict[int, int]:
     found: Counter[int] = Counter()
     for record in pipeline.read("worker-input"):
         if record.value:
-            found[record.partition] += pa.ipc.open_stream(record.value).read_all().num_rows
+            found[record.partition] += read_table(record.value).num_rows
     return dict(found)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 import yaml
 
@@ -41,6 +40,7 @@ from helpers.prometheus_api import Api, PanelQuery, expressions, substitute_vari
 from helpers.waiting import until
 from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Supervisor
+from skewless.wire.columns import read_table
 
 LIMIT_S = 240.0
 """Deadline in s when many tests run at once. On two idle cores the whole test takes about 60 s."""
@@ -264,7 +264,7 @@ def in_worker_input(pipeline: Pipeline) -> dict[int, int]:
     held: Counter[int] = Counter()
     for record in pipeline.read("worker-input"):
         if record.value:
-            held[record.partition] += pa.ipc.open_stream(record.value).read_all().num_rows
+            held[record.partition] += read_table(record.value).num_rows
     return dict(held)
 
 

@@ -46,6 +46,7 @@ from skewless.lab.local import kafka_process
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.supervisor import Supervisor
 from skewless.sql.dialects import DATABASES
+from skewless.wire.columns import read_table
 
 PARTITIONS = 4
 WORKERS = 8
@@ -220,7 +221,7 @@ def hops(tested: Pipeline, sent: Mapping[str, float], seen: Mapping[str, float])
 
 
 def _keys(value: bytes) -> bytes:
-    keys = pa.ipc.open_stream(value).read_all()["key"].unique().to_pylist()
+    keys = read_table(value)["key"].unique().to_pylist()
     return " ".join(keys).encode()
 
 

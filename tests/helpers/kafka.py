@@ -20,7 +20,6 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -41,6 +40,7 @@ from skewless.config.result_codec import result_reader
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Event, Supervisor
+from skewless.wire.columns import read_table
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a multiple of every window used here."""
@@ -413,7 +413,7 @@ class Pipeline:
 
     def tuples(self, topic: str) -> int:
         """Count the tuples in a topic of columns."""
-        return sum(pa.ipc.open_stream(record.value).read_all().num_rows for record in self.read(topic) if record.value)
+        return sum(read_table(record.value).num_rows for record in self.read(topic) if record.value)
 
     def results(self) -> tuple[dict[tuple[int, str], dict[str, Any]], list[str]]:
         """Last result of every (window, key) in `aggregates`, and the errors among its earlier results.

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import skewless
 from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, zipf_records
 from helpers.tiers import thorough_except
 from helpers.waiting import until
+from skewless.wire.columns import read_table
 
 RECORDS = 8_000
 LATENESS_S = 20
@@ -133,7 +133,7 @@ def deltas(pipeline: Pipeline) -> Iterator[tuple[int, int, int]]:
     """Return (worker, wall-clock ms, tuples) of every delta."""
     for record in pipeline.read("partials"):
         if record.value:
-            table = pa.ipc.open_stream(record.value).read_all()
+            table = read_table(record.value)
             for worker, tuples in zip(table["worker"].to_pylist(), table["count"].to_pylist(), strict=True):
                 yield worker, record.timestamp, tuples
 

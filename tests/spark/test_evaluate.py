@@ -37,6 +37,7 @@ from skewless.spark.evaluate_job import evaluate
 from skewless.spark.evaluate_run import read_range, recorded
 from skewless.spark.plan_job import plan
 from skewless.spark.report.evaluation_report import report
+from skewless.wire.columns import read_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +115,7 @@ def rows_of(record: Record) -> Iterator[tuple[int, str, int]]:
     if record.headers["schema"] == b"skewless.tuple.v1":
         yield json.loads(record.value)["time"], (record.key or b"").decode(), 1
         return
-    table = pa.ipc.open_stream(record.value).read_all()
+    table = read_table(record.value)
     if record.headers["schema"] == b"skewless.rows.v1":
         yield from zip(*(table[name].to_pylist() for name in ("pane", "key", "count")), strict=True)
     else:
@@ -270,8 +271,8 @@ def test_evaluate_of_a_run_gives_the_measures_of_a_reference_count(run: tuple[Pi
 def test_evaluate_of_a_run_counts_the_partials_of_the_aggregator(run: tuple[Pipeline, dict[str, Any]]) -> None:
     pipeline, found = run
     values = [record.value for record in pipeline.read("partials") if "schema" in record.headers and record.value]
-    tables = [pa.ipc.open_stream(value) for value in values]
-    assert found["partials_per_window"] == sum(table.read_all().num_rows for table in tables) / found["windows"]
+    tables = [read_table(value) for value in values]
+    assert found["partials_per_window"] == sum(table.num_rows for table in tables) / found["windows"]
     saved = [len(record.value) for record in pipeline.read("router-state") if record.value]
     assert found["state_bytes"] == saved[-1]
 
@@ -288,7 +289,7 @@ def test_evaluate_latency_spans_the_last_tuple_sent_to_the_record_that_completes
     done: dict[tuple[int, str], int] = {}
     for record in pipeline.read("aggregator-changelog"):
         if record.value and record.value != b"{}":
-            for key in pa.ipc.open_stream(record.value).read_all()["key"].to_pylist():
+            for key in read_table(record.value)["key"].to_pylist():
                 done[int((record.key or b"").split(b"/")[0]), key] = record.timestamp
     by_window: defaultdict[int, list[int]] = defaultdict(list)
     for (window, key), began in sent.items():
@@ -309,7 +310,7 @@ def test_evaluate_completed_tuples_are_those_of_the_partials_in_the_order_of_the
         arrived[row.worker] += [row.at] * row.tuples
     for record in pipeline.read("partials"):
         if record.value:
-            partials = pa.ipc.open_stream(record.value).read_all()
+            partials = read_table(record.value)
             for worker, count in zip(partials["worker"].to_pylist(), partials["count"].to_pylist(), strict=True):
                 left[worker] += [record.timestamp] * count
     waits = [
