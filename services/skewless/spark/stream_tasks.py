@@ -193,7 +193,7 @@ class _Splitter:
         now = self._task.now
         records = [OutputRecord("tuples", output.value, headers=self._schema) for output in tuples]
         batch = MessageBatch.of_outputs(TopicPartition("tuples", number), records, now)
-        for output in router.process(batch, now):
+        for output in (*router.process(batch, now), *router.held_records()):
             if output.value is not None and output.partition is not None:
                 self.rows.add(TUPLES, output.partition, output.value)
 
@@ -201,7 +201,7 @@ class _Splitter:
         """Return tuples, late tuples and dead letters. A record whose parsing fails becomes a dead letter."""
         before = self._splitter.checkpoint(batch.source)
         try:
-            return list(self._splitter.process(batch, self._task.now))
+            return [*self._splitter.process(batch, self._task.now), *self._splitter.held_records(batch.source)]
         except OUTSIDE_RECORDS:
             raise
         except Exception as error:  # noqa: BLE001 - a format of a package may raise anything

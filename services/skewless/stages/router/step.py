@@ -5,7 +5,9 @@ It treats a row in which the splitter has aggregated tuples as one tuple, becaus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -24,7 +26,6 @@ from skewless.stages.router.upstream import Upstream
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import (
     WATERMARK,
-    headers_with,
     newest_read_time,
     read_time_header,
     report_of,
@@ -32,11 +33,28 @@ from skewless.wire.headers import (
     schema_header,
     watermark_records,
 )
-from skewless.wire.record import Batch, OutputRecord, OwnHeaders
+from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.rows import ROWS, RowFormat
 from skewless.wire.tuples import TupleFormat
 
 NO_TIME = np.iinfo(np.int64).min
+HELD_BYTES = 2 * 2**20
+"""Bytes of records above which their routed tuples are sent before the flush. Records with the tuples of several source
+partitions take fewer bytes, because they contain each key once."""
+Routed = tuple[NDArray[np.int32], pa.Table]
+"""Tuples or rows with the worker of each of them."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """Routed tuples and rows of a partition that are not sent."""
+
+    tuples: list[Routed] = field(default_factory=list)
+    row_tables: list[Routed] = field(default_factory=list)
+    read_time: int = 0
+    """Newest read time in ms; 0 without one."""
+    bytes: int = 0
+    """Bytes of their records."""
 
 
 class RouterStep(Step):
@@ -76,6 +94,8 @@ class RouterStep(Step):
         self._upstreams: dict[int, Upstream] = {}
         self._last_forwarded: dict[int, WatermarkState] = {}
         self._max_times: dict[int, int] = {}
+        self._held: dict[int, _Held] = {}
+        """Routed tuples and rows that are not sent, by partition."""
         self._metrics = RouterMetrics(grouping, max_workers)
         self._report = report
         self._reported_keys: set[str] = set()
@@ -109,9 +129,10 @@ class RouterStep(Step):
         self._upstreams.pop(partition, None)
         self._last_forwarded.pop(partition, None)
         self._max_times.pop(partition, None)
+        self._held.pop(partition, None)
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
-        """Route the tuples of all records of the batch at once, and then the rows."""
+        """Route the tuples of all records of the batch at once, and then the rows. They are held until the flush."""
         tuple_batches: list[pa.RecordBatch] = []
         row_tables: list[pa.Table] = []
         upstream = self._upstreams[batch.partition]
@@ -127,39 +148,58 @@ class RouterStep(Step):
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
                 update_upstream()
-        states, read_time = {batch.partition: upstream.state}, read_time_header(newest_read_time(batch.headers))
+        held = self._held.setdefault(batch.partition, _Held())
+        held.read_time = max(newest_read_time(batch.headers) or 0, held.read_time)
+        held.bytes += batch.size
         if tuple_batches:
-            # The watermark holds after all records of the batch, so a worker must not receive it before the rows.
-            own_headers = [*headers_with(self._tuples.columns_name, {} if row_tables else states), *read_time]
-            yield from self._route(batch.partition, tuple_batches, own_headers, now)
+            yield from self._route(batch.partition, tuple_batches, now)
         if row_tables:
-            yield from self._route_rows(batch.partition, row_tables, [*report_of(states), *read_time], now)
+            self._route_rows(batch.partition, row_tables, now)
+        if sum(each.bytes for each in self._held.values()) > HELD_BYTES:
+            yield from self.held_records()
 
-    def _route(
-        self, partition: int, tuple_batches: Sequence[pa.RecordBatch], headers: OwnHeaders, now: int
-    ) -> Iterator[OutputRecord]:
-        tuples = pa.Table.from_batches(tuple_batches).unify_dictionaries().combine_chunks()
+    def _route(self, partition: int, tuple_batches: Sequence[pa.RecordBatch], now: int) -> Iterator[OutputRecord]:
+        tuples = _one_chunk(pa.Table.from_batches(tuple_batches))
         key_batch, workers = self._assign_workers(partition, tuples, "time", now)
-        self.tuples += len(workers)
+        self._count(workers, np.bincount(workers))
         if self._encoding == "record":
-            for worker, count in enumerate(np.bincount(workers).tolist()):
-                self._metrics.count(worker, count, count)
             yield from self._as_single_records(workers, key_batch, tuples)
-            return
-        for worker, worker_tuples in by_worker(workers, tuples):
-            self._metrics.count(worker, worker_tuples.num_rows, worker_tuples.num_rows)
-            yield from self._tuples.records("worker-input", worker, worker_tuples, headers)
+        else:
+            self._held[partition].tuples.append((workers, tuples))
 
-    def _route_rows(
-        self, partition: int, tables: Sequence[pa.Table], headers: OwnHeaders, now: int
-    ) -> Iterator[OutputRecord]:
-        rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    def _route_rows(self, partition: int, tables: Sequence[pa.Table], now: int) -> None:
+        rows = _one_chunk(pa.concat_tables(tables))
         _, workers = self._assign_workers(partition, rows, "pane", now)
-        for worker, worker_rows in by_worker(workers, rows):
-            tuples = int(worker_rows[LOAD_COLUMN.name].to_numpy().sum())
-            self.tuples += tuples
-            self._metrics.count(worker, worker_rows.num_rows, tuples)
-            yield from self._rows.records("worker-input", worker, worker_rows, headers)
+        tuples_by_worker = np.zeros(int(workers.max()) + 1, dtype=np.int64)
+        np.add.at(tuples_by_worker, workers, rows[LOAD_COLUMN.name].to_numpy())
+        self._count(workers, tuples_by_worker)
+        self._held[partition].row_tables.append((workers, rows))
+
+    def _count(self, workers: NDArray[np.int32], tuples_by_worker: NDArray[np.int64]) -> None:
+        self.tuples += int(tuples_by_worker.sum())
+        counts = zip(np.bincount(workers).tolist(), tuples_by_worker.tolist(), strict=True)
+        for worker, (rows, tuples) in enumerate(counts):
+            if rows:
+                self._metrics.count(worker, rows, tuples)
+
+    def held_records(self, states: Mapping[int, WatermarkState] = MappingProxyType({})) -> Iterator[OutputRecord]:
+        """Yield what is held as records of each worker, and these states of upstream partitions for every worker."""
+        held, self._held = list(self._held.values()), {}
+        read_time = read_time_header(max((each.read_time for each in held), default=0) or None)
+        tuples = dict(_by_worker([part for each in held for part in each.tuples]))
+        rows = dict(_by_worker([part for each in held for part in each.row_tables]))
+        for worker in sorted(tuples.keys() | rows.keys()):
+            # The watermarks hold after all records, so only the last record of a worker contains them.
+            report = [*report_of(states), *read_time]
+            if worker in tuples:
+                own_report = report if worker not in rows else read_time
+                headers = [schema_header(self._tuples.columns_name), *own_report]
+                yield from self._tuples.records("worker-input", worker, tuples[worker], headers)
+            if worker in rows:
+                yield from self._rows.records("worker-input", worker, rows[worker], report)
+        if states:
+            others = [worker for worker in range(self._max_workers) if worker not in tuples and worker not in rows]
+            yield from watermark_records("worker-input", others, states)
 
     def _assign_workers(
         self, partition: int, items: pa.Table, time: str, now: int
@@ -184,7 +224,7 @@ class RouterStep(Step):
             yield OutputRecord("worker-input", encode(record_type(*row)), keys[code], worker, headers=headers)
 
     def flush(self, now: int) -> Iterator[OutputRecord]:
-        """Save the loads if a snapshot is due, and report changed watermarks to every worker partition."""
+        """Save the loads if a snapshot is due. Send what is held, and changed watermarks to every worker partition."""
         self._metrics.update(now)
         if self._is_snapshot_due(now):
             self._report_hot_keys()
@@ -196,8 +236,7 @@ class RouterStep(Step):
             if (state := upstream.state) not in (NOTHING_REPORTED, self._last_forwarded[partition])
         }
         self._last_forwarded |= changed
-        if changed:
-            yield from watermark_records("worker-input", range(self._max_workers), changed)
+        yield from self.held_records(changed)
 
     def _report_hot_keys(self) -> None:
         """Report the hottest keys by name, if other keys are hot than in the last report."""
@@ -239,3 +278,14 @@ class RouterStep(Step):
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported to every worker partition."""
         return self._last_forwarded[partition].watermark == MAX_WATERMARK
+
+
+def _one_chunk(table: pa.Table) -> pa.Table:
+    return table.unify_dictionaries().combine_chunks()
+
+
+def _by_worker(parts: Sequence[Routed]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (worker, tuples or rows) by ascending worker."""
+    if parts:
+        table = parts[0][1] if len(parts) == 1 else _one_chunk(pa.concat_tables(table for _, table in parts))
+        yield from by_worker(np.concatenate([workers for workers, _ in parts]), table)

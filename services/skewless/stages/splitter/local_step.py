@@ -146,6 +146,7 @@ class LocalSplitterStep(SplitterStep, Generic[Buffer]):
         """Yield the rows of flushes, with the watermark after them: it must not be sent before what it covers."""
         if not flushes:
             return
+        yield from self.held_records(partition)
         row_format, target = self._local.row_format, self._reports.target_of(partition)
         headers = [*self._report(partition, source), *read_time_header(source.last_seen_ms or None)]
         for flush in flushes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +28,9 @@ from skewless.wire.record import Batch, OutputRecord, OwnHeaders, public_timesta
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat, parts_of
 
+HELD_BYTES = 4 * 2**20
+"""Bytes of tuples above which they are sent before the flush. One record of many tuples takes fewer bytes than several
+ones, because it contains each key once."""
 encode_late = msgspec.json.Encoder(decimal_format="number").encode
 
 
@@ -36,6 +39,9 @@ class Source(SourcePartition):
     """State of one source partition."""
 
     start: int | None = None
+    held: list[pa.RecordBatch] = field(default_factory=list)
+    """Tuples that are not sent."""
+    held_bytes: int = 0
 
     def checkpoint(self) -> Checkpoint:
         """Return the checkpoint: the largest event time, and whether the partition is idle."""
@@ -97,7 +103,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         self,
         partition: TopicPartition,
         checkpoint: str | None,
-        state: Sequence[tuple[bytes, bytes]],  # noqa: ARG002 - tuples are not held
+        state: Sequence[tuple[bytes, bytes]],  # noqa: ARG002 - for local aggregation
     ) -> str | None:
         """Restore the committed checkpoint. The first flush reports its state again."""
         self._reports.begin()
@@ -146,10 +152,26 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
             tuples = self._tuple_format.batch(keys.dictionary_encode(), values, times)
             yield from self._send(partition, source, Accepted(tuples, batch, classified, previous_max))
 
-    def _send(self, partition: TopicPartition, source: Source, accepted: Accepted) -> Iterator[OutputRecord]:
+    def _send(self, partition: TopicPartition, source: Source, accepted: Accepted) -> Iterator[OutputRecord]:  # noqa: ARG002 - for local aggregation
+        """Hold tuples until the flush, unless there are too many."""
+        source.held.append(accepted.tuples)
+        source.held_bytes += accepted.tuples.get_total_buffer_size()
+        if sum(each.held_bytes for each in self._sources.values()) > HELD_BYTES:
+            for each in self._sources:
+                yield from self.held_records(each)
+
+    def held_records(self, partition: TopicPartition) -> Iterator[OutputRecord]:
+        """Yield the tuples that are held of a partition, with its state after them."""
+        source = self._sources[partition]
+        held, source.held, source.held_bytes = source.held, [], 0
+        if not held:
+            return
+        tuples = held[0]
+        if len(held) > 1:
+            (tuples,) = pa.Table.from_batches(held).unify_dictionaries().combine_chunks().to_batches()
         schema = schema_header(self._tuple_format.columns_name)
         headers = [schema, *self._report(partition, source), *read_time_header(source.last_seen_ms)]
-        yield from self._tuple_format.records("tuples", self._reports.target_of(partition), accepted.tuples, headers)
+        yield from self._tuple_format.records("tuples", self._reports.target_of(partition), tuples, headers)
 
     def _report(self, partition: TopicPartition, source: Source) -> OwnHeaders:
         """Return the headers that report the present state of a partition."""
@@ -187,9 +209,10 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         rules = self._rules
         self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
 
-    def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - tuples are not held
-        """Report watermarks and idle flags that changed since the last report."""
+    def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
+        """Send the tuples that are held, and report watermarks and idle flags that changed since the last report."""
         for partition, source in self._sources.items():
+            yield from self.held_records(partition)
             target = self._reports.target_of(partition)
             is_reported = self._state_to_report(partition) in (NOTHING_REPORTED, source.last_forwarded)
             if not is_reported or self._reports.is_due(target):

@@ -25,6 +25,12 @@ Records = list[tuple[bytes, bytes]]
 Routed = tuple[int | None, list[tuple[str, int, int]]]
 
 
+@pytest.fixture(autouse=True)
+def no_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send tuples at once, because a flush also saves the loads."""
+    monkeypatch.setattr("skewless.stages.router.step.HELD_BYTES", 0)
+
+
 def build(name: str = "partial_key", workers: int = 3) -> RouterStep:
     choice = grouping.create(name, workers)
     return RouterStep(

@@ -76,6 +76,16 @@ def route(step: RouterStep, *records: OutputRecord) -> list[OutputRecord]:
     return list(step.process(InMemoryBatch(2, records), 0))
 
 
+def sent(step: RouterStep, *records: OutputRecord) -> list[OutputRecord]:
+    """Return what is written until the flush, without snapshots and without watermarks for workers without tuples."""
+    outputs = [*route(step, *records), *step.flush(0)]
+    return [
+        output
+        for output in outputs
+        if output.topic == "dead-letters" or (output.topic == "worker-input" and output.value is not None)
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(grouping.GROUPINGS))
 @pytest.mark.parametrize("encoding", ["batch", "record"])
 def test_router_tuples_are_sent_to_the_partition_chosen_by_the_grouping(name: str, encoding: str) -> None:
@@ -83,7 +93,7 @@ def test_router_tuples_are_sent_to_the_partition_chosen_by_the_grouping(name: st
     codes = np.array([keys.index(key) for key, _, _ in TUPLES_IN], dtype=np.int32)
     times = np.array([time for _, _, time in TUPLES_IN])
     chosen = grouping.create(name, 3).assign(KeyBatch(keys, codes, times), 0).tolist()
-    outputs = route(router(name, encoding), tuples(TUPLES_IN[:4]), tuples(TUPLES_IN[4:]))
+    outputs = sent(router(name, encoding), tuples(TUPLES_IN[:4]), tuples(TUPLES_IN[4:]))
     for worker in range(5):
         own = [output for output in outputs if output.partition == worker]
         found = plain(own) if encoding == "record" else tuples_in(own)
@@ -99,7 +109,7 @@ def plain(outputs: list[OutputRecord]) -> list[Tuple]:
 
 
 def test_router_batch_becomes_one_record_per_worker_with_its_own_keys_only() -> None:
-    outputs = route(router(), tuples(TUPLES_IN), tuples([("z", 1, 16)]))
+    outputs = sent(router(), tuples(TUPLES_IN), tuples([("z", 1, 16)]))
     partitions = [output.partition for output in outputs]
     assert len(set(partitions)) == len(partitions)
     for output in outputs:
@@ -107,9 +117,12 @@ def test_router_batch_becomes_one_record_per_worker_with_its_own_keys_only() -> 
         assert sorted(column.dictionary.to_pylist()) == sorted({key for key, _, _ in tuples_in([output])})
 
 
-def test_router_batch_too_large_for_a_record_is_split_with_the_watermark_in_the_last_record() -> None:
+def test_router_batch_too_large_for_a_record_is_split_with_the_watermark_in_the_last_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("skewless.stages.router.step.HELD_BYTES", 2**40)
     rows = [(f"{number:03d}" + "k" * 1000, number, number) for number in range(500)]
-    outputs = route(
+    outputs = sent(
         router(), *(tuples([(f"{part}{key}", value, time) for key, value, time in rows]) for part in range(40))
     )
     by_worker: dict[int | None, list[OutputRecord]] = {}
@@ -123,19 +136,41 @@ def test_router_batch_too_large_for_a_record_is_split_with_the_watermark_in_the_
 
 
 def test_router_tuple_records_carry_the_last_watermark_of_their_batch() -> None:
-    outputs = route(router(), tuples(TUPLES_IN, {2: 5}), tuples(TUPLES_IN, {2: 9}))
+    outputs = sent(router(), tuples(TUPLES_IN, {2: 5}), tuples(TUPLES_IN, {2: 9}))
     assert {schema_of(output.headers) for output in outputs} == {TUPLES}
     assert all(watermark == {2: 9} for watermark in watermarks_in(outputs))
 
 
-def test_router_watermark_record_is_sent_to_all_worker_partitions_once() -> None:
+def test_router_watermark_is_sent_to_all_worker_partitions_once() -> None:
     step = router()
     route(step, tuples(TUPLES_IN, {2: 5}))
     outputs = written(step.flush(0), "worker-input")
-    assert [output.partition for output in outputs] == list(range(5))
-    assert all(output.value is None and schema_of(output.headers) == WATERMARK for output in outputs)
+    assert sorted(output.partition or 0 for output in outputs) == list(range(5))
+    assert {schema_of(output.headers) for output in outputs if output.value is None} == {WATERMARK}
     assert watermarks_in(outputs) == [{2: 5}] * 5
     assert list(step.flush(0)) == []
+
+
+def test_router_tuples_of_several_partitions_are_one_record_per_worker() -> None:
+    step = router("shuffle")
+    step.assign(1, None, ())
+    for partition in (1, 2, 1):
+        record = OutputRecord("tuples", tuples(TUPLES_IN).value, headers=internal_headers(TUPLES, {partition: 10}))
+        assert list(step.process(InMemoryBatch(partition, [record]), 0)) == []
+    outputs = [output for output in written(step.flush(0), "worker-input") if output.value is not None]
+    assert [output.partition for output in outputs] == [0, 1, 2]
+    assert watermarks_in(outputs) == [{1: 10, 2: 10}] * 3
+    assert sorted(tuples_in(outputs)) == sorted(TUPLES_IN * 3)
+
+
+def test_router_more_tuples_than_are_held_are_sent_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skewless.stages.router.step.HELD_BYTES", len(tuples(TUPLES_IN).value or b""))
+    step = router()
+    assert route(step, tuples(TUPLES_IN)) == []
+    outputs = route(step, tuples(TUPLES_IN))
+    assert sorted(tuples_in(outputs)) == sorted(TUPLES_IN * 2)
+    assert set(map(str, watermarks_in(outputs))) == {"{}"}
+    assert watermarks_in(written(step.flush(0), "worker-input")) == [{2: 5}] * 5
 
 
 @pytest.mark.parametrize("watermark", [MAX_WATERMARK, 4])
@@ -240,7 +275,7 @@ def invalid_tuples() -> dict[str, OutputRecord]:
 @pytest.mark.parametrize("name", invalid_tuples())
 def test_router_invalid_records_become_dead_letters_and_leave_the_watermark_unchanged(name: str) -> None:
     step = router()
-    outputs = route(step, tuples([("a", 1, 10)], {2: 7}), invalid_tuples()[name], tuples([("b", 2, 11)], {2: 8}))
+    outputs = sent(step, tuples([("a", 1, 10)], {2: 7}), invalid_tuples()[name], tuples([("b", 2, 11)], {2: 8}))
     assert sorted(tuples_in(written(outputs, "worker-input"))) == [("a", 1, 10), ("b", 2, 11)]
     assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
     assert step.watermark(2) == 8
@@ -264,7 +299,7 @@ def test_router_restarted_reports_its_watermark_again() -> None:
 def test_router_without_a_source_watermark_emits_nothing() -> None:
     step = router(checkpoint=router().checkpoint(2))
     assert list(step.flush(0)) == []
-    assert all(watermark == {} for watermark in watermarks_in(route(step, tuples(TUPLES_IN, {}))))
+    assert all(watermark == {} for watermark in watermarks_in(sent(step, tuples(TUPLES_IN, {}))))
 
 
 def test_router_revoked_partition_is_not_reported() -> None:
@@ -308,7 +343,7 @@ def test_router_row_is_one_item_for_the_grouping(name: str, encoding: str) -> No
     codes = np.array([keys.index(key) for _, key, _, _ in ROWS_IN], dtype=np.int32)
     times = np.array([pane for pane, *_ in ROWS_IN])
     chosen = grouping.create(name, 3).assign(KeyBatch(keys, codes, times), 0).tolist()
-    outputs = route(router(name, encoding), rows(ROWS_IN[:2]), rows(ROWS_IN[2:]))
+    outputs = sent(router(name, encoding), rows(ROWS_IN[:2]), rows(ROWS_IN[2:]))
     assert sorted(received(outputs)) == sorted(zip(chosen, ROWS_IN, strict=True))
     assert {(output.topic, schema_of(output.headers), dict(output.headers)[PANE_HEADER]) for output in outputs} == {
         ("worker-input", ROWS, b"10")
@@ -317,13 +352,14 @@ def test_router_row_is_one_item_for_the_grouping(name: str, encoding: str) -> No
 
 def test_router_rows_between_tuples_are_routed_and_the_watermark_is_in_the_last_records() -> None:
     step = router("shuffle")
-    outputs = route(step, tuples(TUPLES_IN[:3]), rows(ROWS_IN, watermark=8), tuples(TUPLES_IN[3:], {2: 9}))
+    outputs = sent(step, tuples(TUPLES_IN[:3]), rows(ROWS_IN, watermark=8), tuples(TUPLES_IN[3:], {2: 9}))
     by_schema = {name: [one for one in outputs if schema_of(one.headers) == name] for name in (TUPLES, ROWS)}
     assert sorted(tuples_in(by_schema[TUPLES])) == sorted(TUPLES_IN)
     assert sorted(row for _, row in received(by_schema[ROWS])) == sorted(ROWS_IN)
-    assert outputs == [*by_schema[TUPLES], *by_schema[ROWS]]
-    assert set(map(str, watermarks_in(by_schema[TUPLES]))) == {"{}"}
-    assert set(map(str, watermarks_in(by_schema[ROWS]))) == {"{2: 9}"}
+    for worker in range(3):
+        own = [output for output in outputs if output.partition == worker]
+        assert [schema_of(output.headers) for output in own] == [TUPLES, ROWS]
+        assert watermarks_in(own) == [{}, {2: 9}]
     assert step.watermark(2) == 9
     assert step.max_event_time(2) == 20
 
@@ -341,7 +377,7 @@ def test_router_metrics_count_rows_as_load_and_the_tuples_in_them() -> None:
 def test_router_invalid_rows_become_dead_letters_and_others_are_routed() -> None:
     valid = rows(ROWS_IN)
     no_tuples, no_multiple = rows([(10, "a", 0, 1)]), rows([(11, "a", 1, 1)])
-    outputs = route(router(), no_tuples, valid, no_multiple)
+    outputs = sent(router(), no_tuples, valid, no_multiple)
     assert reasons_in(written(outputs, "dead-letters")) == [
         (0, "a row has no tuples"),
         (2, "a pane does not begin at a multiple of 10 ms"),

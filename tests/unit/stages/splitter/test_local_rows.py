@@ -55,7 +55,7 @@ def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = Fals
 
 
 def split(step: SplitterStep, *values: bytes, partition: int = 3) -> list[OutputRecord]:
-    return list(step.process(batch_of(partition, values), NOW))
+    return [*step.process(batch_of(partition, values), NOW), *step.held_records(source(partition))]
 
 
 def schemas(outputs: list[OutputRecord]) -> list[str]:

@@ -48,7 +48,7 @@ def split(step: SplitterStep, source: TopicPartition, *times: int) -> list[Outpu
     values = [json.dumps({"k": f"k{time}", "v": 1, "t": time}).encode() for time in times]
     batch = batch_of(source.partition, values)
     batch.topic = source.topic
-    return list(step.process(batch, NOW))
+    return [*step.process(batch, NOW), *step.held_records(source)]
 
 
 def reported(outputs: Sequence[OutputRecord]) -> list[dict[TopicPartition, WatermarkState]]:

@@ -38,7 +38,8 @@ def sale(time: int, key: str = "a", kind: str = "sale") -> bytes:
 
 
 def test_splitter_late_tuple_of_a_composite_key_has_its_parts() -> None:
-    outputs = list(splitter().process(batch_of(3, [sale(61_000), sale(60_500)]), NOW))
+    step = splitter()
+    outputs = [*step.process(batch_of(3, [sale(61_000), sale(60_500)]), NOW), *step.flush(NOW)]
     key = '["a","1970-01-01T00:01:00Z"]'
     assert tuples_in(written(outputs, "tuples")) == [(key, 1, 61_000)]
     (late,) = json_values_in(written(outputs, "late"))
@@ -47,7 +48,8 @@ def test_splitter_late_tuple_of_a_composite_key_has_its_parts() -> None:
 
 def test_splitter_filtered_records_are_counted_and_advance_the_watermark() -> None:
     step = splitter()
-    outputs = list(step.process(batch_of(3, [sale(1000), sale(5000, kind="view"), b'{"type": "view"}']), NOW))
+    batch = batch_of(3, [sale(1000), sale(5000, kind="view"), b'{"type": "view"}'])
+    outputs = [*step.process(batch, NOW), *step.flush(NOW)]
     assert [output.topic for output in outputs] == ["tuples"]
     assert watermarks_in(outputs) == [{3: 5000}]
     assert [sample.value for sample in step.collect_metrics() if "filtered" in sample.name] == [2]

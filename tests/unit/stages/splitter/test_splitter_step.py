@@ -63,7 +63,32 @@ def splitter(
 
 
 def split(step: SplitterStep, *values: bytes | None, first: int = 0, now: int = NOW) -> list[OutputRecord]:
-    return list(step.process(batch_of(3, values, first=first), now))
+    return [*step.process(batch_of(3, values, first=first), now), *step.held_records(source(3))]
+
+
+def test_splitter_tuples_of_several_batches_are_one_record_at_the_flush() -> None:
+    step = splitter()
+    for time in (100, 200):
+        assert list(step.process(batch_of(3, [record(time, "a"), record(time, "b")]), NOW)) == []
+    (output,) = step.flush(NOW)
+    assert tuples_in([output]) == [("a", 1, 100), ("b", 1, 100), ("a", 1, 200), ("b", 1, 200)]
+    assert watermarks_in([output]) == [{3: 190}]
+    assert list(step.flush(NOW)) == []
+
+
+def test_splitter_more_tuples_than_are_held_are_sent_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skewless.stages.splitter.step.HELD_BYTES", 1)
+    step = splitter()
+    assert tuples_in(step.process(batch_of(3, [record(100, "a")]), NOW)) == [("a", 1, 100)]
+    assert list(step.flush(NOW)) == []
+
+
+def test_splitter_revoked_partition_sends_none_of_its_tuples() -> None:
+    step = splitter()
+    list(step.process(batch_of(3, [record(100, "a")]), NOW))
+    step.revoke(source(3))
+    step.assign(source(3), None, ())
+    assert tuples_in(step.flush(NOW)) == []
 
 
 def test_splitter_record_with_several_keys_gives_a_tuple_for_each() -> None:
@@ -283,7 +308,8 @@ def test_splitter_large_batch_is_split_into_bounded_records_with_the_watermark_i
     monkeypatch.setattr(batch_slices, "SLICE_BYTES", 2**30)
     keys = [f"{number:01000d}" for number in range(10_000)]
     batch = batch_of(3, [record(100, key) for key in keys])
-    outputs = list(splitter().process(batch, NOW))
+    step = splitter()
+    outputs = [*step.process(batch, NOW), *step.held_records(source(3))]
     assert len(outputs) > 1
     assert all(output.value is not None and len(output.value) <= RECORD_BYTES for output in outputs)
     assert [key for key, _, _ in tuples_in(outputs)] == keys
