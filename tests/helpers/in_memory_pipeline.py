@@ -5,6 +5,7 @@ Nothing here is random: the caller decides what is read, committed, lost or reba
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from helpers.in_memory_batch import InMemoryBatch
 from skewless.engine.executor import State
 from skewless.engine.step import InputStep
 from skewless.stages.aggregator.step import AggregatorStep
+from skewless.stages.observer.restore import unsaved_state
 from skewless.wire.changelog import decode_checkpoint, window_of
 from skewless.wire.record import Batch, OutputRecord
 
@@ -43,9 +45,9 @@ class Topic:
         for partition in partitions:
             self.ends[partition] += 1
 
-    def read(self, partition: int, offset: int, most: int) -> tuple[Batch, int] | None:
+    def read(self, partition: int, offset: int, most: int, end: int = sys.maxsize) -> tuple[Batch, int] | None:
         """Return the next batch, and the offset after it."""
-        found = [(at, record) for at, record in self.logs[partition] if at >= offset][:most]
+        found = [(at, record) for at, record in self.logs[partition] if offset <= at < end][:most]
         if not found:
             return None
         batch = InMemoryBatch(partition, [record for _, record in found], [at for at, _ in found])
@@ -139,9 +141,13 @@ class Stage:
         self.saved[partition] = checkpoint
 
     def _state(self, step: InputStep[Any], partition: int, checkpoint: str | None) -> State:
-        if self.name in {"router", "observer"}:
-            changelog = "router-state" if self.name == "router" else "observer-changelog"
-            return list(self.topics[changelog].latest(partition).items())
+        if self.name == "router":
+            return list(self.topics["router-state"].latest(partition).items())
+        if self.name == "observer":
+            first, end = decode_checkpoint(checkpoint).unsaved or (0, 0)
+            again = self.source.read(partition, first, sys.maxsize, end)
+            unsaved = unsaved_state([again[0]] if again else [])
+            return [*self.topics["observer-changelog"].latest(partition).items(), *unsaved]
         if not isinstance(step, AggregatorStep):
             return self.restore(step, partition, checkpoint)
         closed_until, windows = decode_checkpoint(checkpoint).closed_until, step._rules.windows

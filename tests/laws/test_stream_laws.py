@@ -32,6 +32,7 @@ from skewless.spark.stream_tasks import (
 )
 from skewless.spark.stream_windows import LoadMerger, PartitionMerger, WindowMerger
 from skewless.stages.splitter.checkpoint import Checkpoint
+from skewless.wire.changelog import decode_checkpoint
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -143,8 +144,10 @@ class Query:
         name = stage, partitions[0]
         if restore or name not in self.mergers:
             checkpoints = {partition: self.checkpoints.get((stage, partition)) for partition in partitions}
-            arguments = self.settings, checkpoints, partial(self.read, stage)
-            self.mergers[name] = PartitionMerger(*arguments) if stage == "aggregator" else LoadMerger(*arguments)
+            if stage == "aggregator":
+                self.mergers[name] = PartitionMerger(self.settings, checkpoints, partial(self.read, stage))
+            else:
+                self.mergers[name] = LoadMerger(self.settings, checkpoints, partial(self.state, stage))
         for output in self.mergers[name].merge(blocks, state, NOW):
             if output.topic != f"{stage}-changelog":
                 self.written.append(output)
@@ -155,6 +158,10 @@ class Query:
             else:
                 changelog[key] = output.value
         self.checkpoints |= {(stage, partition): self.mergers[name].checkpoint(partition) for partition in partitions}
+
+    def state(self, stage: str, partition: int, checkpoint: str | None) -> list[tuple[bytes, bytes]]:
+        assert not decode_checkpoint(checkpoint).unsaved  # no topic has the partials of a query
+        return self.read(stage, partition, lambda _key: True)
 
     def read(self, stage: str, partition: int, keep_value: Any) -> list[tuple[bytes, bytes]]:
         changelog = self.changelogs[stage, partition]

@@ -24,10 +24,10 @@ from skewless.algorithms.partials import to_partials
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.commit_policy import gather_time_s
 from skewless.in_memory import InMemoryPipeline
 from skewless.kafka.admin.topics import TopicSpec
 from skewless.stages.join.settings import JoinSettings
+from skewless.stages.observer.step import RUN_KEY, SAVE_INTERVAL_MS, UNSAVED_BYTES
 from skewless.wire.columns import read_table
 from skewless.wire.headers import read_time_header, report_of, schema_header, watermark_records
 from skewless.wire.join_changelog import Block, block_record
@@ -152,12 +152,14 @@ def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load
     commits = max(2, min(MAX_COMMITS, MAX_TUPLES // tuples_per_commit))
     generator = _TupleGenerator(settings, source_partitions, load)
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
+    runs = _Sums()
     for number in range(commits):
         now = START_MS + round((number + 1) * interval_s * 1000)
-        tuples = list(generator.records(tuples_per_commit, now, interval_s))
+        tuples = list(generator.records(tuples_per_commit, now))
         sums["tuples"].add(tuples)
         for topic, records in pipeline.process(tuples, now).items():
             sums[topic].add(records)
+            runs.add(record for record in records if record.key == RUN_KEY)
     seconds = commits * interval_s
     windows = _window_span(settings, interval_s, load)
     snapshots = sums["router-state"]
@@ -165,18 +167,19 @@ def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load
     routers = min(source_partitions, max(1, settings.replicas.of("router")))
     of_routers = routers * state_bytes
     snapshot_s = max(settings.router.snapshot_interval_s, interval_s)
-    tick = _Span(settings.observer.tick_s, 1, 0.0, interval_s, load)
     ended = dict.fromkeys(range(specs["worker-input"].partitions), WatermarkState(MAX_WATERMARK))
     partials = watermark_records(specs["partials"].name, range(specs["partials"].partitions), ended)
     ticks = list(map(_bytes, pipeline.process(partials, START_MS + round(seconds * 1000))["distribution"]))
     # A key that several workers have is several rows.
-    pairs = sums["observer-changelog"].rows / (commits * load.distinct_keys(interval_s))
+    bytes_per_key = sums["partials"].bytes / (commits * load.distinct_keys(interval_s))
     return {
         **{topic: _WriteRate(sums[topic].bytes / seconds) for topic in ("tuples", "worker-input", "partials")},
         "router-state": _WriteRate(of_routers / snapshot_s, of_routers),
         "aggregator-changelog": windows.changelog(sums["aggregator-changelog"], seconds),
         "aggregates": _results(settings, windows, sums["aggregates"]),
-        "observer-changelog": tick.changelog(sums["observer-changelog"], seconds, rows_per_key=pairs),
+        "observer-changelog": _saved_ticks(
+            settings, load, sums["partials"].bytes / seconds, bytes_per_key, runs.bytes / max(1, runs.rows)
+        ),
         "distribution": _WriteRate(sum(ticks) / max(1, len(ticks)) / settings.observer.tick_s),
     }
 
@@ -199,19 +202,15 @@ class _TupleGenerator:
         self._topic = settings.topic("tuples")
         self._load = load
         self._random = np.random.default_rng(1)
-        self._poll_s = gather_time_s(settings.transport.commit_interval_s)
         self._format = settings.tuple_format
         self._lateness_ms = settings.event_time_rules().lateness_ms
         self._texts = pa.array([f"{number:0{TEXT_BYTES}d}" for number in range(DISTINCT_VALUES)])
 
-    def records(self, count: int, now: int, interval_s: float) -> Iterator[OutputRecord]:
+    def records(self, count: int, now: int) -> Iterator[OutputRecord]:
         """Yield the records of a commit with this number of tuples, all with the event time `now`."""
-        is_local = self._settings.splitter.local.mode != "none"
         for partition, indices in enumerate(np.array_split(np.arange(count), self._partitions)):
-            # Without local aggregation, each poll of the splitter becomes a record.
-            polls = 1 if is_local else max(1, min(len(indices), round(interval_s / self._poll_s)))
-            for part in np.array_split(indices, polls) if len(indices) else ():
-                yield from self._records(partition, self._tuples(len(part), now), now)
+            if len(indices):
+                yield from self._records(partition, self._tuples(len(indices), now), now)
 
     def _tuples(self, count: int, now: int) -> pa.RecordBatch:
         keys, key_of = np.unique(self._random.integers(0, self._load.keys, count), return_inverse=True)
@@ -250,7 +249,7 @@ class _TupleGenerator:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Windows or ticks whose rows are in a changelog."""
+    """Windows whose rows are in a changelog."""
 
     length_s: float
     overlap: int
@@ -265,19 +264,35 @@ class _Span:
         """Time between the starts of two of them."""
         return self.length_s / self.overlap
 
-    def changelog(self, sums: _Sums, seconds: float, rows_per_key: float = 1.0) -> _WriteRate:
+    def changelog(self, sums: _Sums, seconds: float) -> _WriteRate:
         """Return what is written to the changelog, given the sums of some seconds without compaction."""
         if not sums.rows:
             return _WriteRate(0.0)
         row_bytes = sums.bytes / sums.rows
-        rows = rows_per_key * self.load.distinct_keys(self.length_s)
+        rows = self.load.distinct_keys(self.length_s)
         commits = min(COMPACTION_THRESHOLD, self.length_s / self.interval_s)
-        rows_of_changes = rows_per_key * self.load.distinct_keys(self.interval_s) * commits
+        rows_of_changes = self.load.distinct_keys(self.interval_s) * commits
         per_s = sums.bytes / seconds
         if commits == COMPACTION_THRESHOLD:
             per_s += self.overlap * rows * row_bytes / (COMPACTION_THRESHOLD * self.interval_s)
         kept = self.overlap + self.closed_s / self.step_s
         return _WriteRate(per_s, state=kept * (rows + rows_of_changes) * row_bytes)
+
+
+def _saved_ticks(
+    settings: PipelineSettings, load: Load, partials_per_s: float, bytes_per_key: float, run_bytes: float
+) -> _WriteRate:
+    """Return what the observer writes to its changelog. `bytes_per_key` are those of a key's rows in a commit."""
+    tick_s, lateness_s = settings.observer.tick_s, settings.event_time.lateness_ms / 1000
+    save_s = min(SAVE_INTERVAL_MS / 1000, UNSAVED_BYTES / partials_per_s)
+    saves = math.ceil(tick_s / save_s) - 1
+    # At the end of a tick, only the rows of those that have begun since are written.
+    keys = saves * load.distinct_keys(save_s) + load.distinct_keys(min(tick_s, lateness_s))
+    kept_ticks = lateness_s / tick_s + (saves > 0)
+    return _WriteRate(
+        ((saves + 1) * run_bytes + keys * bytes_per_key) / tick_s,
+        state=run_bytes + kept_ticks * load.distinct_keys(tick_s) * bytes_per_key,
+    )
 
 
 def _window_span(settings: PipelineSettings, interval_s: float, load: Load) -> _Span:

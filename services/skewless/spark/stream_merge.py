@@ -29,13 +29,14 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import FencedError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.consumer.offsets import offset_consumer
 from skewless.kafka.consumer.topic_ids import read_topic_ids
-from skewless.kafka.consumer.topic_reader import read_compacted
+from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import state_process, stream_start
 from skewless.spark.state_process import Address
 from skewless.spark.stream_start import LOAD_STAGE
 from skewless.spark.stream_tasks import PARTIALS, PROGRESS, RECORDS, WORK, SourceProgress
 from skewless.spark.stream_windows import Checkpoints, LoadMerger, PartitionMerger
+from skewless.stages.observer.builder import restore_of
 from skewless.stages.splitter.checkpoint import Checkpoint
 from skewless.wire.changelog import decode_checkpoint, with_batch
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -256,15 +257,13 @@ def _opened(task: MergeTask, partitions: Iterable[int], group: str, transactiona
 
 
 def _merger(settings: PipelineSettings, group: str, checkpoints: Checkpoints) -> PartitionMerger | LoadMerger:
-    observes = group == settings.group(LOAD_STAGE)
-    stage = topology.stage(LOAD_STAGE if observes else topology.RESULTS_STAGE)
-    changelog = settings.topic(stage.changelog or "")
+    if group == settings.group(LOAD_STAGE):
+        return LoadMerger(settings, checkpoints, restore_of(settings, ReadProgress()))
+    changelog = settings.topic(topology.stage(topology.RESULTS_STAGE).changelog or "")
 
     def read_changelog(partition: int, keep_value: Callable[[bytes], bool]) -> list[tuple[bytes, bytes]]:
         return read_compacted(settings.kafka, changelog, partition, keep_value)
 
-    if observes:
-        return LoadMerger(settings, checkpoints, read_changelog)
     return PartitionMerger(settings, checkpoints, read_changelog)
 
 

@@ -14,6 +14,7 @@ from skewless import topology
 from skewless.algorithms.watermark import WatermarkState
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
+from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import Sample
 from skewless.stages.aggregator.builder import restore
@@ -30,6 +31,8 @@ from skewless.wire.topic_partition import TopicPartition
 Kind = TypeVar("Kind")
 ReadChangelog = Callable[[int, Callable[[bytes], bool]], list[tuple[bytes, bytes]]]
 """Reads a partition of the changelog. Values are empty for keys for which the function returns False."""
+RestoreState = Callable[[int, str | None], State]
+"""Returns the state of a partition with this checkpoint."""
 Checkpoints = Mapping[int, str | None]
 """Checkpoints by partition of `partials`; None for one without a commit."""
 
@@ -102,13 +105,14 @@ class PartitionMerger(WindowMerger):
 class LoadMerger(WindowMerger):
     """The ticks of all partitions, as the observer holds them."""
 
-    def __init__(self, settings: PipelineSettings, checkpoints: Checkpoints, read_changelog: ReadChangelog) -> None:
+    def __init__(self, settings: PipelineSettings, checkpoints: Checkpoints, restore_state: RestoreState) -> None:
         step = step_of("observer", settings, {}, ObserverStep)
         super().__init__(settings, step, checkpoints)
         step.ticks_per_commit = sys.maxsize
+        step.save_interval_ms = 0  # the partials of a query are in no topic that could be read again
         self._observer = step
         for partition, checkpoint in checkpoints.items():
-            step.assign(partition, checkpoint, read_changelog(partition, lambda _key: True))
+            step.assign(partition, checkpoint, restore_state(partition, checkpoint))
 
     def merge(self, blocks: Iterable[tuple[int, bytes]], watermark: WatermarkState, now: int) -> Iterator[OutputRecord]:
         """Do so before the transaction begins, because the ticks of a year take longer than it may."""

@@ -43,6 +43,8 @@ class WindowCheckpoint(msgspec.Struct):
     """Windows that end at or before this time are closed."""
     batch: str | UnsetType = UNSET
     """Last micro-batch of `skewless stream` whose partials are in the windows. The stages do not set it."""
+    unsaved: tuple[int, int] | UnsetType = UNSET
+    """Offsets (first, and end exclusive) of the partials that the observer has not yet written to its changelog."""
 
 
 def decode_checkpoint(text: str | None) -> WindowCheckpoint:
@@ -62,9 +64,12 @@ def read_watermarks(checkpoint: WindowCheckpoint, worker_partitions: int | None 
     return watermarks
 
 
-def encode_checkpoint(watermarks: WatermarkTracker, windows: WindowStore) -> str:
+def encode_checkpoint(
+    watermarks: WatermarkTracker, windows: WindowStore, unsaved: tuple[int, int] | UnsetType = UNSET
+) -> str:
     """Return the checkpoint of a partition as text."""
-    return msgspec.json.encode(WindowCheckpoint(watermarks.encode(), windows.closed_until)).decode()
+    checkpoint = WindowCheckpoint(watermarks.encode(), windows.closed_until, unsaved=unsaved)
+    return msgspec.json.encode(checkpoint).decode()
 
 
 def with_batch(checkpoint: str, batch: str) -> str:

@@ -91,8 +91,14 @@ def test_topic_sizes_more_keys_and_tuples_are_more_bytes() -> None:
         sizes_of(settings_of(), load) for load in (LOAD, Load(400, 100, 50_000, 12), Load(4_000, 100, 500, 12))
     )
     for other in (keys, tuples):
-        for topic in ("tuples", "partials", "aggregator-changelog", "aggregates", "observer-changelog"):
+        for topic in ("tuples", "partials", "aggregator-changelog", "aggregates"):
             assert (other[topic].bytes_per_s or 0) > (few[topic].bytes_per_s or 0), topic
+
+
+@pytest.mark.parametrize("tick_s", [60, 3_600])
+def test_topic_sizes_changelog_of_the_observer_is_a_small_part_of_partials(tick_s: float) -> None:
+    sizes = sizes_of(settings_of(observer={"tick_s": tick_s}), Load(4_000, 100, 50_000, 12))
+    assert 0 < (sizes["observer-changelog"].bytes_per_s or 0) < 0.15 * (sizes["partials"].bytes_per_s or 0)
 
 
 @pytest.mark.parametrize("rate", [0.01, 5_000_000])

@@ -211,14 +211,18 @@ class WindowStore:
                     reopened = window.state is WindowState.REOPENED
                     window.rows.merge(merged, updates=self._updates, reopened=reopened)
 
+    def advance(self, watermark: int | None) -> None:
+        """Note the watermark. Before the next flush, no window in memory may end at or before it."""
+        if watermark is not None:
+            self.closed_until = watermark if self.closed_until is None else max(self.closed_until, watermark)
+
     def flush(self, watermark: int | None, now: int) -> Iterator[Chunk | Emission]:
         """Yield changelog records and emissions, and close the windows whose end the watermark has passed.
 
         `now` is the wall-clock time in ms.
         """
         self.absorb()
-        if watermark is not None:
-            self.closed_until = watermark if self.closed_until is None else max(self.closed_until, watermark)
+        self.advance(watermark)
         for window, rows in sorted(self._in_memory(), key=lambda held: held[0].start):
             rows.unchanged_flushes += 1
             # The limit is for a restored window, and for a clock that was set back.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.engine.executor import State
-from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
+from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.stages.built_stage import BuiltStage, restore_each
+from skewless.stages.observer.restore import restore_from
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.windowed_step import StateLimit
 
@@ -36,9 +37,9 @@ def build(start: StageStart) -> BuiltStage:
         topic=pipeline.topic("partials"),
     )
     progress = ReadProgress()
-    return BuiltStage(step, restore=restore_each(partial(restore, start.settings, progress)), restore_progress=progress)
+    return BuiltStage(step, restore=restore_each(restore_of(pipeline, progress)), restore_progress=progress)
 
 
-def restore(pipeline: PipelineSettings, progress: ReadProgress, partition: int, _checkpoint: str | None) -> State:
-    """Return the changelog records of a partition: its open ticks, because emitted ticks are deleted."""
-    return read_compacted(pipeline.kafka, pipeline.topic("observer-changelog"), partition, lambda _key: True, progress)
+def restore_of(pipeline: PipelineSettings, progress: ReadProgress) -> Callable[[int, str | None], State]:
+    """Return a function that restores a partition from its checkpoint."""
+    return restore_from(pipeline.kafka, pipeline.topic("observer-changelog"), pipeline.topic("partials"), progress)

@@ -6,6 +6,7 @@ The load is that of rows: tuples, or rows in which the splitter has aggregated s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, ROWS_COLUMN
@@ -29,14 +31,14 @@ from skewless.algorithms.load_metrics import (
 from skewless.algorithms.partials import merge_partials
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import starts, tumbling
-from skewless.algorithms.windowing.window import Chunk, Emission
+from skewless.algorithms.windowing.window import Chunk, ChunkId, Emission
 from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.observer.metrics import samples
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
-from skewless.wire.changelog import chunk_output
+from skewless.wire.changelog import chunk_output, decode_checkpoint, encode_checkpoint
 from skewless.wire.columns import WriteColumns, write_packed
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.distribution import DISTRIBUTION_HEADERS, RunDistribution, TickDistribution, TopKey
@@ -47,8 +49,11 @@ from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
 
 RUN_KEY = b"run"
 HOT_KEYS_KEY = b"hot-keys"
+UNSAVED_KEY = b"partials"
+"""Key of the partials that were read again, in the state of a partition. The other keys are those of the changelog."""
 RUN_PARTITION = 0
 """Partition of the changelog with the state of the whole run and the hot keys."""
+FIELDS = ("pane", "key", "worker")
 COLUMNS = (LOAD_COLUMN, ROWS_COLUMN)
 KEPT_PAIRS = 1000
 """Number of pairs of key and worker that a reduced tick keeps of each partition: those with most tuples. A hot key is
@@ -56,6 +61,10 @@ among them."""
 TICKS_PER_COMMIT = 500
 """Default of `ticks_per_commit`. A year of one-minute ticks, which may end at the same time, takes longer than a
 transaction may. A tick takes about a millisecond, and many times as long on a machine with too much work."""
+SAVE_INTERVAL_MS = 120_000
+"""Default of `save_interval_ms`."""
+UNSAVED_BYTES = 32 * 2**20
+"""Bytes of partials in memory above which the changelog is written. A restart reads so many again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,9 @@ class ObserverStep(WindowedStep):
 
     A tick is emitted when the watermarks of all partitions passed its end. Therefore one process must have all
     partitions of partials.
+
+    The changelog is written when ticks end, and otherwise every two minutes: the checkpoint has the offsets of the
+    partials that were merged since then, and a restart reads them again.
     """
 
     def __init__(self, rules: ObserverRules, *, worker_partitions: int, aggregator_partitions: int, topic: str) -> None:
@@ -88,6 +100,18 @@ class ObserverStep(WindowedStep):
         self._hot_changed = False
         self.ticks_per_commit = TICKS_PER_COMMIT
         """Maximum number of ticks that a commit emits."""
+        self.save_interval_ms = SAVE_INTERVAL_MS
+        """Wall-clock time after which the changelog is written although no tick has ended. 0: at each commit."""
+        self._saved_at: int | None = None
+        """Wall-clock time in ms at which this process has written the changelog."""
+        self._unsaved: dict[int, tuple[int, int]] = {}
+        """Offsets (first, and end exclusive) by partition of the partials that are not in the changelog."""
+        self._unsaved_bytes = 0
+        """Bytes of the records in these ranges that this process has received."""
+        self._run_ends: dict[int, int] = {}
+        """End of the range of each partition whose partials are counted in the run."""
+        self._reread: dict[int, list[pa.Table]] = {}
+        """Partials that were read again, by partition: they count in the run when all partitions are assigned."""
         self._reduced: set[int] = set()
         """Starts of the open ticks that this process has reduced."""
         self._reduced_ticks = 0
@@ -101,21 +125,39 @@ class ObserverStep(WindowedStep):
         return WindowStore(COLUMNS, tumbling(self._rules.tick_ms), retention_ms=0, updates=False)
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
-        """Restore open ticks and the statistics of the run."""
+        """Restore open ticks and the statistics of the run, also from partials that were read again."""
         if partition == RUN_PARTITION:
+            self._run_ends.clear()
             values = dict(state)
             self._run = RunStatistics.load(values[RUN_KEY]) if RUN_KEY in values else RunStatistics()
             hot_since = values.get(HOT_KEYS_KEY)
             self._hot_since = msgspec.msgpack.decode(hot_since, type=dict[str, int]) if hot_since else {}
-        of_run = {RUN_KEY, HOT_KEYS_KEY}
-        super().assign(partition, checkpoint, [(key, value) for key, value in state if key not in of_run])
+        others = {RUN_KEY, HOT_KEYS_KEY, UNSAVED_KEY}
+        super().assign(partition, checkpoint, [(key, value) for key, value in state if key not in others])
+        if unsaved := decode_checkpoint(checkpoint).unsaved:
+            self._unsaved[partition] = unsaved
+        input_, reread = self._inputs[partition], self._reread.setdefault(partition, [])
+        for value in (value for key, value in state if key == UNSAVED_KEY):
+            with suppress(BadRecordError):  # it has a dead letter
+                reread.append(read_partials(value, FIELDS, COLUMNS))
+                self._merge(input_, self._unreported(input_, _with_pair_keys(reread[-1])))
+
+    def revoke(self, partition: int) -> None:
+        """Drop the state of the partition."""
+        super().revoke(partition)
+        self._unsaved.pop(partition, None)
+        self._reread.pop(partition, None)
 
     def _read_chunk(self, value: bytes) -> pa.Table:
         return with_rows(super()._read_chunk(value), COLUMNS)
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Count tuples and rows by key and worker."""
+        self._count_reread(now)
         input_ = self._inputs[batch.partition]
+        first, _ = self._unsaved.get(batch.partition, (batch.offsets[0], 0))
+        self._unsaved[batch.partition] = first, batch.offsets[-1] + 1
+        self._unsaved_bytes += batch.size
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
                 self._merge_record(input_, value, headers, now)
@@ -125,7 +167,7 @@ class ObserverStep(WindowedStep):
     def _merge_record(self, input_: Input, value: bytes | None, headers: Headers, now: int) -> None:
         partials = None
         if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS:
-            partials = read_partials(value, ("pane", "key", "worker"), COLUMNS)
+            partials = read_partials(value, FIELDS, COLUMNS)
         self._update_watermarks(input_, headers, partials)
         if partials is not None:
             pairs = _with_pair_keys(partials)
@@ -203,8 +245,17 @@ class ObserverStep(WindowedStep):
         self._run.add(partials["key"], pairs, tuples, rows, now)
         self._run_changed = True
 
+    def _count_reread(self, now: int) -> None:
+        """Count partials that were read again in the run, unless a run in memory contains them."""
+        for partition, tables in self._reread.items():
+            _, end = self._unsaved.get(partition, (0, 0))
+            for partials in tables if end > self._run_ends.get(partition, 0) else ():
+                self._add_to_run(partials, _with_pair_keys(partials)["key"], now)
+        self._reread.clear()
+
     def flush(self, now: int) -> Iterable[OutputRecord]:
-        """Yield changelog records for all changes, and the ticks that have ended."""
+        """Yield the ticks that have ended, and changelog records for all changes if they are due."""
+        self._count_reread(now)
         watermark = self._min_watermark()
         whole = self._take_held(watermark)
         self._absorb()
@@ -214,14 +265,38 @@ class ObserverStep(WindowedStep):
             ends += [emission.window + self._rules.tick_ms for emission in whole[-1:]]
             watermark = max((end for end in ends if end is not None), default=None)
         last_end = self._last_end(watermark)
-        emissions_by_tick = {emission.window: [emission] for emission in whole}
-        for partition, input_ in self._inputs.items():
+        for input_ in self._inputs.values():
             input_.ended = has_ended and last_end == watermark
+            input_.windows.advance(last_end)
+        self._run_ends |= {partition: end for partition, (_, end) in self._unsaved.items()}
+        if whole or self._is_save_due(last_end, now):
+            self._saved_at, self._unsaved_bytes = now, 0
+            self._unsaved.clear()
+            yield from self._save({emission.window: [emission] for emission in whole}, last_end, now)
+
+    def _is_save_due(self, last_end: int | None, now: int) -> bool:
+        """Return whether a tick ends, or the changelog must be written although none ends."""
+        starts = (start for windows in self._window_stores() for start in windows.starts)
+        if last_end is not None and any(start + self._rules.tick_ms <= last_end for start in starts):
+            return True
+        # The first commit of a process also writes: so a process that is killed again and again makes progress.
+        is_late = self._saved_at is None or not 0 <= now - self._saved_at < self.save_interval_ms
+        return bool(self._unsaved) and (is_late or self._unsaved_bytes > UNSAVED_BYTES)
+
+    def _save(
+        self, emissions_by_tick: dict[int, list[Emission]], last_end: int | None, now: int
+    ) -> Iterator[OutputRecord]:
+        """Yield changelog records for all changes, and the ticks that have ended, with these emissions."""
+        for partition, input_ in self._inputs.items():
+            unwritten = set[tuple[int, ChunkId]]()
             for output in input_.windows.flush(last_end, now):
-                if isinstance(output, Chunk):
-                    yield chunk_output("observer-changelog", partition, output, self._rules.write)
-                else:
+                if not isinstance(output, Chunk):
                     emissions_by_tick.setdefault(output.window, []).append(output)
+                elif output.table is not None and output.window + self._rules.tick_ms <= (last_end or 0):
+                    # The tick ends with this commit, so its chunk would be deleted at once.
+                    unwritten.add((output.window, output.id))
+                elif (output.window, output.id) not in unwritten:
+                    yield chunk_output("observer-changelog", partition, output, self._rules.write)
         for tick_start in sorted(emissions_by_tick):
             yield from self._tick_records(tick_start, emissions_by_tick[tick_start], now)
         if RUN_PARTITION not in self._inputs:
@@ -233,6 +308,11 @@ class ObserverStep(WindowedStep):
             self._hot_changed = False
             hot_since = msgspec.msgpack.encode(self._hot_since)
             yield OutputRecord("observer-changelog", hot_since, HOT_KEYS_KEY, RUN_PARTITION)
+
+    def checkpoint(self, partition: int) -> str:
+        """Return the checkpoint, with the offsets of the partials that are not in the changelog."""
+        input_ = self._inputs[partition]
+        return encode_checkpoint(input_.watermarks, input_.windows, self._unsaved.get(partition, UNSET))
 
     def set_workers(self, workers: int) -> None:
         """Measure the load of at least this many workers in the ticks that are emitted from now on."""

@@ -9,14 +9,17 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec import UNSET
 
 from helpers.batches import json_values_in, reasons_in, repeated, written
 from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.step import Sample
+from skewless.stages.observer.restore import unsaved_state
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
+from skewless.wire.changelog import decode_checkpoint
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.headers import WATERMARK
@@ -46,9 +49,12 @@ def progress(watermark: int) -> OutputRecord:
 State = dict[int, list[tuple[bytes, bytes]]]
 
 
-def observer(positions: Sequence[str | None] = (None, None), state: State | None = None) -> ObserverStep:
+def observer(
+    positions: Sequence[str | None] = (None, None), state: State | None = None, save_interval_ms: int = 0
+) -> ObserverStep:
     rules = ObserverRules(tick_ms=60, workers=4, top_keys=2, grouping="key")
     step = ObserverStep(rules, worker_partitions=1, aggregator_partitions=len(positions), topic="p.partials")
+    step.save_interval_ms = save_interval_ms
     for partition, position in enumerate(positions):
         step.assign(partition, position, (state or {}).get(partition, ()))
     return step
@@ -381,3 +387,79 @@ def test_distribution_of_an_earlier_version_has_a_row_per_tuple() -> None:
     tick = msgspec.convert(record, TickDistribution)
     assert (tick.rows, tick.rows_by_worker) == (tick.tuples, tick.tuples_by_worker)
     assert (tick.run.rows, tick.run.rows_by_worker) == (tick.run.tuples, tick.run.tuples_by_worker)
+
+
+def positions_of(step: ObserverStep, partitions: int = 2) -> list[str | None]:
+    return [step.checkpoint(partition) for partition in range(partitions)]
+
+
+def test_observer_commit_within_the_save_interval_writes_no_changelog_and_a_restart_reads_its_partials_again() -> None:
+    step = observer(save_interval_ms=60_000)
+    observe(step, 0, deltas((0, "a", 0, 50)))
+    saved = list(step.flush(0))
+    assert {output.key for output in saved} == {b"0/0/changes", b"run"}
+    assert [decode_checkpoint(position).unsaved for position in positions_of(step)] == [UNSET, UNSET]
+    parts = [(0, deltas((0, "a", 1, 30), (60, "b", 0, 7))), (1, deltas((0, "c", 1, 20)))]
+    for partition, records in parts:
+        observe(step, partition, records)
+    assert list(step.flush(59_999)) == []
+    positions = positions_of(step)
+    assert [decode_checkpoint(position).unsaved for position in positions] == [(0, 1), (0, 1)]
+
+    state = state_of(saved)
+    for partition, records in parts:
+        again = unsaved_state([InMemoryBatch(partition, [records])])
+        state[partition] = [*state.get(partition, []), *again]
+    restarted = observer(positions, state, save_interval_ms=60_000)
+    found = []
+    for each in (step, restarted):
+        observe(each, 0, progress(60), now=1_000)
+        observe(each, 1, progress(60), now=1_000)
+        found.append([*each.flush(59_999)])
+    assert ticks(found[0])[0]["tuples_by_worker"][:2] == [50, 50]
+    assert ticks(found[0]) == ticks(found[1])
+    # The restarted process has the changelog of the first one, and the tick that is open.
+    changed = [{output.key for output in written(outputs, "observer-changelog")} for outputs in found]
+    assert changed == [{b"0/0/changes", b"60/0/changes", b"run"}] * 2
+    assert positions_of(step) == positions_of(restarted)
+
+
+def test_observer_changelog_is_written_after_the_save_interval_or_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = observer([None], save_interval_ms=60_000)
+    keys = []
+    for now in (0, 30_000, 60_000, 60_001):
+        observe(step, 0, deltas((0, "a", 0, 1)))
+        keys.append({output.key for output in step.flush(now)} - {b"run"})
+    assert keys == [{b"0/0/changes"}, set(), {b"0/1/changes"}, set()]
+    monkeypatch.setattr("skewless.stages.observer.step.UNSAVED_BYTES", 100)
+    observe(step, 0, deltas((0, "b", 0, 1)))
+    assert {output.key for output in step.flush(60_002)} == {b"0/2/changes", b"run"}
+
+
+def test_observer_tick_that_ends_before_it_is_saved_writes_no_chunk() -> None:
+    step = observer([None], save_interval_ms=60_000)
+    observe(step, 0, deltas((60, "a", 0, 1)))
+    assert {output.key for output in step.flush(0)} == {b"60/0/changes", b"run"}
+    observe(step, 0, deltas((60, "b", 0, 1)))
+    assert list(step.flush(1)) == []
+    observe(step, 0, progress(120))
+    outputs = list(step.flush(2))
+    assert [tick["tuples"] for tick in ticks(outputs)] == [2]
+    changes = [(output.key, output.value) for output in written(outputs, "observer-changelog")]
+    assert [change for change in changes if change[0] != b"run"] == [(b"60/0/changes", None)]
+
+
+def test_observer_partition_that_comes_back_to_a_process_counts_once_in_the_run() -> None:
+    step = observer([None], save_interval_ms=60_000)
+    list(step.flush(0))
+    step.assign(1, None, ())
+    records = deltas((0, "a", 0, 5))
+    observe(step, 1, records)
+    list(step.flush(1))
+    position = step.checkpoint(1)
+    step.revoke(1)
+    step.assign(1, position, list(unsaved_state([InMemoryBatch(1, [records])])))
+    observe(step, 0, progress(60))
+    observe(step, 1, progress(60))
+    (tick,) = ticks(step.flush(2))
+    assert (tick["tuples"], tick["run"]["tuples"]) == (5, 5)
