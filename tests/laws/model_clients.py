@@ -6,6 +6,7 @@ Errors have the flags that librdkafka sets (rdkafka.h, "Transactional producer A
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -56,20 +57,38 @@ def while_serving(call: Callable[[], Result], serve: Callable[[], None]) -> Resu
     return call()
 
 
+def in_background(call: Callable[[], Result]) -> Future[Result]:
+    """Replace the product's function: make the call at once, in the thread of the caller."""
+    outcome: Future[Result] = Future()
+    try:
+        outcome.set_result(call())
+    except Exception as error:  # noqa: BLE001 - of the call
+        outcome.set_exception(error)
+    return outcome
+
+
 class ModelMembership:
     """Reads the member of an instance id from the model broker."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self.group_instance_id = link.instance
 
     def member_id(self) -> str | None:
+        member = self._members().get(self._link.instance)
+        return None if member is None else str(member)
+
+    def instances(self) -> set[str]:
+        return set(self._members())
+
+    def _members(self) -> Mapping[str, int]:
         kind = self._link.enter("describe_group")
         if kind == "time out before":
             self._link.broker.clock.advance(2.0)
             raise UnavailableError("no answer")
-        member = self._link.broker.group.members.get(self._link.instance)
+        members = dict(self._link.broker.group.members)
         self._link.leave(kind)
-        return None if member is None else str(member)
+        return members
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,9 @@ class StoreOutput:
         self.ready = self.ready and not replace
         self._clear("aborted")
 
+    def abort_open(self, identity: str) -> None:
+        pass
+
     def close(self) -> None:
         self.ready = False
         self._rows.clear()

@@ -21,10 +21,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from helpers.engine import at, waiting
 from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
-from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, TimedCalls, while_serving
+from laws.model_clients import (
+    SESSION_S,
+    Fault,
+    Link,
+    ModelConsumer,
+    ModelProducer,
+    TimedCalls,
+    in_background,
+    while_serving,
+)
 from laws.model_process import SHAPE, Process
 from laws.model_store import Store, StoreOutput
-from skewless.engine import consumer_loop, group_session, rebalance, restore
+from skewless.engine import consumer_loop, group_session, open_transactions, rebalance, restore
 from skewless.engine import executor as executor_module
 from skewless.engine.assignment import WAITING_BATCHES
 from skewless.engine.commit_policy import LATEST
@@ -82,13 +91,14 @@ class TransportMachine(RuleBasedStateMachine):
         self.sound = True
         self.nested = False
         self.patch = pytest.MonkeyPatch()
-        for module in (rebalance, group_session, transactional_module, executor_module):
+        for module in (rebalance, group_session, open_transactions, transactional_module, executor_module):
             self.patch.setattr(module.log, "disabled", True)
         engine_modules = (consumer_loop, group_session, restore)
         for module in (*engine_modules, producer_module, outage_module, transactional_module, leaving_module):
             self.patch.setattr(module, "time", self.clock)
         self.patch.setattr(transactional_module, "TimedCalls", TimedCalls)
         self.patch.setattr(restore, "while_serving", while_serving)
+        self.patch.setattr(open_transactions, "in_background", in_background)
         self.patch.setattr(group_session, "Consumer", lambda options: ModelConsumer(self.link(options), options))
         self.patch.setattr(producer_module, "Producer", lambda options: ModelProducer(self.link(options), options))
 
@@ -106,7 +116,12 @@ class TransportMachine(RuleBasedStateMachine):
         self.broker = Broker(self.clock, partitions)
         self.pause_after_s = pause_after_s
         self.transport = TransportSettings.model_validate(
-            {"guarantee": self.guarantee, "max_in_flight_batches": batches, "max_poll_records": 8}
+            {
+                "guarantee": self.guarantee,
+                "max_in_flight_batches": batches,
+                "max_poll_records": 8,
+                "session_timeout_s": SESSION_S,
+            }
         )
         self.drain = False
         for instance in range(instances):
@@ -566,3 +581,29 @@ def test_executor_each_fault_at_a_busy_moment_recovers_exactly(
             raise
         finally:
             machine.teardown()
+
+
+def test_executor_member_gone_in_a_transaction_is_aborted_when_the_group_has_lost_it() -> None:
+    machine = TransportMachine()
+    try:
+        machine.begin(partitions=2, instances=2, batches=4, pause_after_s=1.0)
+        machine.all_take_turns(4)
+        machine.write_to_all(4)
+        _, gone = machine.processes
+        machine.take_turn(gone, commit=False, fetch=8)
+        gone.work_off()
+        assert gone.instance in machine.broker.open
+        gone.kill()
+        machine.settle()
+        machine.broker.group.leave(gone.instance)
+        since = machine.clock.now
+        machine.all_take_turns(4)
+        assert machine.clock.now - since < machine.transport.transaction_timeout_s
+        assert gone.instance not in machine.broker.open
+        assert machine.all_is_committed()
+        machine.all_holds()
+    except BaseException:
+        machine.sound = False
+        raise
+    finally:
+        machine.teardown()

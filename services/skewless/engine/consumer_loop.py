@@ -35,6 +35,7 @@ from skewless.engine.executor import FetchPositions, LogRanges, Restore, StepExe
 from skewless.engine.group_session import GroupSession
 from skewless.engine.loop_calls import LoopCalls
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.open_transactions import OpenTransactions
 from skewless.engine.output import Output
 from skewless.engine.rebalance import Rebalance
 from skewless.engine.restore import AssignmentRestorer
@@ -135,6 +136,7 @@ class ConsumerThread(threading.Thread):
             session=self._session,
             executor=executor,
             output=output,
+            open_transactions=OpenTransactions(output, membership),
             restorer=self._restorer,
             on_loop=self._on_loop,
             commit=self._commit_within_poll,

@@ -94,6 +94,14 @@ class Output(Protocol):
         """Discard everything that was sent since the last commit; with `replace`, the connection too."""
         ...
 
+    def abort_open(self, identity: str) -> None:
+        """Discard what a process that is gone has sent and not committed, if others wait for that.
+
+        `identity` is its group instance id. Makes one attempt. May be called in any thread, at the same time as the
+        other methods.
+        """
+        ...
+
     def close(self) -> None:
         """Discard the connection and what was not committed."""
         ...

@@ -19,6 +19,7 @@ from skewless.engine.commit_policy import POLL_S
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.group_session import Callbacks, GroupSession
 from skewless.engine.loop_calls import LoopCalls
+from skewless.engine.open_transactions import OpenTransactions
 from skewless.engine.output import Output
 from skewless.engine.restore import AssignmentChangedError, AssignmentRestorer
 from skewless.errors import FencedError, TransactionAbortedError
@@ -44,6 +45,7 @@ class Rebalance:
         session: GroupSession,
         executor: StepExecutor,
         output: Output,
+        open_transactions: OpenTransactions,
         restorer: AssignmentRestorer,
         on_loop: LoopCalls,
         commit: Commit,
@@ -53,6 +55,7 @@ class Rebalance:
         self._executor = executor
         self._assignment = executor.assignment
         self._output = output
+        self._open_transactions = open_transactions
         self._restorer = restorer
         self._on_loop = on_loop
         self._commit = commit
@@ -66,6 +69,7 @@ class Rebalance:
     # Callbacks: they run within poll()
 
     def _assign(self, partitions: set[TopicPartition]) -> None:
+        self._open_transactions.abort_of_departed()
         # A static member that joins again gets its previous assignment, perhaps of topics that it no longer reads.
         self._on_loop.wait(
             self._assignment.begin, {partition for partition in partitions if self._restorer.reads(partition.topic)}

@@ -62,14 +62,19 @@ def _make_call(call: Callable[[], Result], outcome: Future[Result]) -> None:
         outcome.set_exception(error)
 
 
+def in_background(call: Callable[[], Result]) -> Future[Result]:
+    """Make a call in a thread of its own. The thread does not keep the process alive."""
+    outcome: Future[Result] = Future()
+    threading.Thread(target=_make_call, args=(call, outcome), name="background call", daemon=True).start()
+    return outcome
+
+
 def while_serving(call: Callable[[], Result], serve: Callable[[], None]) -> Result:
     """Make a call in a thread of its own, call `serve` until the call has returned, and return its result.
 
     `serve` must wait a little each time. If `serve` raises an error, the call is abandoned with its thread.
     """
-    outcome: Future[Result] = Future()
-    thread = threading.Thread(target=_make_call, args=(call, outcome), name="bounded call", daemon=True)
-    thread.start()
-    while thread.is_alive():
+    outcome = in_background(call)
+    while not outcome.done():
         serve()
     return outcome.result()

@@ -118,6 +118,9 @@ class SqlOutput:
         self.replaced = self._connections - 1
         self.ready = True
 
+    def abort_open(self, identity: str) -> None:
+        """Do nothing: the database has aborted the transaction of a process that is gone."""
+
     def close(self) -> None:
         """Discard the connection and what was not committed."""
         self.ready = False

@@ -274,9 +274,9 @@ async def test_executor_second_process_with_the_same_number_replaces_the_first_u
     assert first.executor.statistics.resets <= 1
 
 
-def join_and_vanish(harness: Harness) -> None:
+def join_and_vanish(harness: Harness, member: int = 0) -> None:
     """Join as the harness's stage and send no heartbeats, as after a join request whose response was lost."""
-    group, instance = f"{harness.prefix}-copy", f"{harness.prefix}-copy-0"
+    group, instance = f"{harness.prefix}-copy", f"{harness.prefix}-copy-{member}"
     options = {"group.id": group, "group.instance.id": instance, "session.timeout.ms": 6000}
     ghost = confluent_kafka.Consumer(
         {"bootstrap.servers": harness.bootstrap, "partition.assignment.strategy": "range", **options}
@@ -300,6 +300,23 @@ async def test_executor_commit_fenced_by_a_member_that_no_process_uses_continues
         harness.fill(1000, start=1000)
         await copied(harness, 2000)
         assert wiring.executor.statistics.resets == 1
+
+
+async def test_executor_member_gone_in_a_transaction_is_aborted_when_the_group_has_lost_it(harness: Harness) -> None:
+    harness.transport = TransportSettings(commit_interval_s=0.1, transaction_timeout_s=300)
+    gone = Producer({"bootstrap.servers": harness.bootstrap, "transactional.id": f"{harness.prefix}-copy-1"})
+    await asyncio.to_thread(gone.init_transactions, 20)
+    gone.begin_transaction()
+    gone.produce(harness.topic("out"), b"of a process that was killed", partition=0)
+    assert gone.flush(20) == 0
+    harness.fill(1000)
+    step = Copy()
+    async with running(harness.wiring(step)):
+        await until(lambda: bool(step.copied))
+        await asyncio.to_thread(join_and_vanish, harness, 1)
+        await copied(harness, 1000)
+    with pytest.raises(KafkaException, match="fenced"):
+        await asyncio.to_thread(gone.commit_transaction, 20)
 
 
 @pytest.mark.thorough

@@ -62,7 +62,7 @@ class Positioned:
 
 
 def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
-    transport = TransportSettings(guarantee="at_least_once")
+    transport = TransportSettings(guarantee="at_least_once", session_timeout_s=10)
     producer, executor = Recorder(transport), StepExecutor(step)
     thread = ConsumerThread(
         loop=cast("Any", EagerLoop()),

@@ -1,4 +1,4 @@
-"""Reads from the group coordinator which member holds a group instance id."""
+"""Reads from the group coordinator which members hold the group instance ids."""
 
 from __future__ import annotations
 
@@ -27,20 +27,27 @@ class GroupMembership:
         self._options = {**QUIET, **client_options}
         self._group = group
         self._topic = topic
-        self._group_instance_id = group_instance_id
+        self.group_instance_id = group_instance_id
 
     def member_id(self) -> str | None:
         """Return the member id that the coordinator has for this instance; None if it has none.
 
         Raises UnavailableError if the coordinator does not answer within `REQUEST_TIMEOUT_S`.
         """
+        return next((member for member in self._members() if _instance_of(member) == self.group_instance_id), None)
+
+    def instances(self) -> set[str]:
+        """Return the group instance ids of all processes in the group. Raises UnavailableError as `member_id`."""
+        return {instance for instance in map(_instance_of, self._members()) if instance.startswith(f"{self._group}-")}
+
+    def _members(self) -> list[str]:
+        """Return the member ids in the group."""
         groups = self._groups()
         if not groups:
             # A broker that has just started lists no group, without an error, until it has loaded the groups.
             self._require_coordinator()
             groups = self._groups()
-        members = [member.id for group in groups for member in group.members]
-        return next((member for member in members if self._is_of_instance(member)), None)
+        return [member.id for group in groups for member in group.members]
 
     def _groups(self) -> list[GroupMetadata]:
         """Return the description of the group, or nothing if no broker lists the group."""
@@ -65,6 +72,7 @@ class GroupMembership:
             except KafkaException as error:
                 raise UnavailableError(f"coordinator of group {self._group}: {error.args[0].str()}") from error
 
-    def _is_of_instance(self, member_id: str) -> bool:
-        """Return whether the coordinator created this member id for our instance: `<instance id>-<UUID>` (KIP-345)."""
-        return member_id[: -UUID_CHARACTERS - 1] == self._group_instance_id
+
+def _instance_of(member_id: str) -> str:
+    """Return the instance id for which the coordinator created this member id: `<instance id>-<UUID>` (KIP-345)."""
+    return member_id[: -UUID_CHARACTERS - 1]

@@ -54,3 +54,6 @@ class AtLeastOnceProducer(OutputProducer):
         self._failed = None
         self._clear()
         self.outcomes["aborted"] += 1
+
+    def abort_open(self, identity: str) -> None:
+        """Do nothing: without transactions, no consumer waits for a process that is gone."""

@@ -216,6 +216,10 @@ class OutputProducer(ABC):
         return BrokerQueries(self.consumer).committed(partitions)
 
     @abstractmethod
+    def abort_open(self, identity: str) -> None:
+        """Abort what a process that is gone has left open. Called in any thread."""
+
+    @abstractmethod
     def abort(self, *, replace: bool) -> None:
         """Discard everything that was sent since the last commit; with `replace`, or if that fails, the producer too.
 

@@ -57,6 +57,9 @@ class MirrorProducer(TransactionalProducer):
                 raise UnavailableError(f"connecting to the other cluster: {error}") from error
         super()._connect()
 
+    def abort_open(self, identity: str) -> None:
+        """Do nothing: all processes have one transactional id, whose transaction the next one aborts when it starts."""
+
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit the copies and the offsets of their input in one transaction of the other cluster."""
         super().commit({self._copy(partition): committed for partition, committed in offsets.items()})

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 ABORT_TIMEOUT_S = 5.0
 """Timeout of an abort. After it the producer is replaced: the start of the next one aborts the transaction."""
+FIRST_START_S = 0.2
+"""Timeout of the first request of a producer. If the last transaction with its id is open, the coordinator begins to
+abort it, and the producer has to ask again. librdkafka does so after 0.5 s, another producer at once."""
 HANG_MARGIN_S = 2.0
 """A call that takes this much longer than its timeout will not return."""
 MAX_FAILED_STARTS = 5
@@ -66,20 +69,35 @@ class TransactionalProducer(OutputProducer):
                     raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
 
     def _connect(self) -> None:
-        if self._producer is None:
+        is_new = self._producer is None
+        if is_new:
             self._start()
-            self._begun_at = None
-            with suppress(KafkaException):  # the next call raises it again
-                self.producer.list_topics(timeout=CALL_S)
-        try:
-            self.producer.init_transactions(CALL_S)
-        except KafkaException as error:
-            operation = f"starting transactions as {self._transactional_id}"
-            if retriable(error):
-                raise UnavailableError(f"{operation}: {error.args[0].str()}") from error
-            raise self._start_failed(error, operation) from error
+        unavailable = self._init_transactions(FIRST_START_S if is_new else CALL_S)
+        if unavailable is not None and is_new:
+            self.close()
+            self._start()
+            unavailable = self._init_transactions(CALL_S)
+        if unavailable is not None:
+            raise unavailable
         self.ready = True
         self._failed_starts = 0
+
+    def _start(self) -> None:
+        super()._start()
+        self._begun_at = None
+        with suppress(KafkaException):  # the next call raises it again
+            self.producer.list_topics(timeout=CALL_S)
+
+    def _init_transactions(self, timeout_s: float) -> UnavailableError | None:
+        """Start transactions. Returns an error if that has to be repeated, and raises any other error."""
+        operation = f"starting transactions as {self._transactional_id}"
+        try:
+            self.producer.init_transactions(timeout_s)
+        except KafkaException as error:
+            if not retriable(error):
+                raise self._start_failed(error, operation) from error
+            return UnavailableError(f"{operation}: {error.args[0].str()}")
+        return None
 
     def _start_failed(self, error: KafkaException, operation: str) -> Exception:
         """Discard the producer, for which a repeated call would fail again, and return the error to raise."""
@@ -185,6 +203,17 @@ class TransactionalProducer(OutputProducer):
         self._failed = None
         self._clear()
         self.outcomes["aborted"] += 1
+
+    def abort_open(self, identity: str) -> None:
+        """Abort the transaction that the producer with this transactional id has left open, if there is one.
+
+        Consumers wait for the end of an open transaction. The broker would abort it after
+        `transport.transaction_timeout_s`.
+        """
+        former = TransactionalProducer(self._kafka, self._transport, self._topic, identity)
+        former._start()
+        former._init_transactions(CALL_S)
+        former.close()
 
     def close(self) -> None:
         """Discard the producer and its queued records."""
