@@ -308,7 +308,11 @@ class TransportSettings(SettingsModel):
         description="Maximum number of bytes in flight: read but not processed. One poll may exceed it.",
     )
     session_timeout_s: float = Field(
-        10.0, ge=1, le=300, description="Time without heartbeats after which the broker revokes a process's partitions."
+        6.0,
+        ge=1,
+        le=300,
+        description="Time without heartbeats after which the broker revokes a process's partitions. Brokers accept no "
+        "less than their group.min.session.timeout.ms, 6 s by default.",
     )
     leave_group_on_close: bool = Field(
         True,

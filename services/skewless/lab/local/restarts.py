@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 FIRST_DELAY_S = 0.2
+"""Delay of the second restart in a row. The first one is at once, because results wait for it."""
 MAX_DELAY_S = 10.0
 STABLE_S = 60.0
 """After this time of running, the delay and the count of failures are reset."""
@@ -25,7 +26,7 @@ class RestartDecision:
 
 
 class RestartPolicy:
-    """Exponential back-off of one process: 0.2 s, doubled at each exit up to 10 s, reset after 60 s of running.
+    """Exponential back-off of one process: none, 0.2 s, doubled at each exit up to 10 s, reset after 60 s of running.
 
     With `drain`, exit code 0 is final. So is the last of MAX_CONSECUTIVE_FAILURES failures, because the caller waits
     for the end of the run. Kills are not failures. Exit code 2 is final, because a restart would repeat the error. Exit
@@ -39,7 +40,7 @@ class RestartPolicy:
         self._drain = drain
         self._connect_timeout_s = connect_timeout_s
         self._started = 0.0
-        self._delay_s = FIRST_DELAY_S
+        self._delay_s = 0.0
         self._was_stable = False
         """True if the process has once run for STABLE_S."""
         self._consecutive_failures = 0
@@ -54,7 +55,7 @@ class RestartPolicy:
         ran_s = now - self._started
         if ran_s >= STABLE_S:
             self._was_stable = True
-            self._delay_s = FIRST_DELAY_S
+            self._delay_s = 0.0
             self._consecutive_failures = 0
         self._consecutive_failures += code > 0
         is_refused = code == UNREACHABLE and ran_s < self._connect_timeout_s
@@ -67,5 +68,5 @@ class RestartPolicy:
         if failures >= MAX_CONSECUTIVE_FAILURES:
             return RestartDecision("give_up")
         delay_s = self._delay_s
-        self._delay_s = min(2 * delay_s, MAX_DELAY_S)
+        self._delay_s = min(max(FIRST_DELAY_S, 2 * delay_s), MAX_DELAY_S)
         return RestartDecision("restart", now + delay_s)

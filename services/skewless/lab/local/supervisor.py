@@ -223,7 +223,8 @@ class Supervisor:
         if decision.action == "give_up" or (code == UNREACHABLE and self._is_replaced(replica)):
             raise ERRORS_BY_EXIT_CODE.get(code, CrashedError)(f"{replica.name} {reason}{log_tail}")
         replica.start_at = decision.restart_at
-        detail = f"{reason}, restarts in {decision.restart_at - now:.1f} s"
+        delay_s = decision.restart_at - now
+        detail = f"{reason}, restarts {f'in {delay_s:.1f} s' if delay_s else 'at once'}"
         yield Event(replica.name, "ended", detail + (log_tail if code > 0 else ""))
 
     def _is_replaced(self, replica: Replica) -> bool:

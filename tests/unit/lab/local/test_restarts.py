@@ -32,22 +32,22 @@ def delays(*runs: tuple[float, int]) -> list[float]:
 
 
 def test_restart_policy_repeated_failures_double_the_delay_up_to_ten_seconds() -> None:
-    assert delays(*[(1.0, 1)] * 8) == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert delays(*[(1.0, 1)] * 8) == [0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
 
 
 def test_restart_policy_run_of_a_minute_resets_the_delay() -> None:
-    assert delays((1.0, 1), (1.0, 1), (60.0, 1), (1.0, 1)) == [0.2, 0.4, 0.2, 0.4]
+    assert delays((1.0, 1), (1.0, 1), (60.0, 1), (1.0, 1)) == [0.0, 0.2, 0.0, 0.2]
 
 
 @pytest.mark.parametrize("code", [1, 70, 130, -signal.SIGKILL, -signal.SIGSEGV])
 @pytest.mark.parametrize("drain", [True, False])
 def test_restart_policy_crash_or_kill_restarts(code: int, drain: bool) -> None:  # noqa: FBT001 - a parameter of the test
-    assert ends(policy(drain=drain), (1.0, code)) == [RestartDecision("restart", 1.2)]
+    assert ends(policy(drain=drain), (1.0, code)) == [RestartDecision("restart", 1.0)]
 
 
 def test_restart_policy_clean_end_is_final_only_when_draining() -> None:
     assert ends(policy(drain=True), (1.0, 0)) == [RestartDecision("finished")]
-    assert ends(policy(drain=False), (1.0, 0)) == [RestartDecision("restart", 1.2)]
+    assert ends(policy(drain=False), (1.0, 0)) == [RestartDecision("restart", 1.0)]
 
 
 def test_restart_policy_bounded_run_with_repeated_failures_ends() -> None:
