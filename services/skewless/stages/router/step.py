@@ -38,9 +38,11 @@ from skewless.wire.rows import ROWS, RowFormat
 from skewless.wire.tuples import TupleFormat
 
 NO_TIME = np.iinfo(np.int64).min
-HELD_BYTES = 2 * 2**20
-"""Bytes of records above which their routed tuples are sent before the flush. Records with the tuples of several source
-partitions take fewer bytes, because they contain each key once."""
+HELD_ROWS = 65_536
+"""Number of routed tuples and rows above which they are sent before the flush. Records with the tuples of several
+source partitions take fewer bytes, because they contain each key once."""
+HELD_BYTES = 4 * 2**20
+"""Bytes of their records above which they are sent. This limit matters for long keys."""
 Routed = tuple[NDArray[np.int32], pa.Table]
 """Tuples or rows with the worker of each of them."""
 
@@ -55,6 +57,11 @@ class _Held:
     """Newest read time in ms; 0 without one."""
     bytes: int = 0
     """Bytes of their records."""
+
+    @property
+    def rows(self) -> int:
+        """Number of tuples and rows."""
+        return sum(len(workers) for workers, _ in (*self.tuples, *self.row_tables))
 
 
 class RouterStep(Step):
@@ -155,7 +162,7 @@ class RouterStep(Step):
             yield from self._route(batch.partition, tuple_batches, now)
         if row_tables:
             self._route_rows(batch.partition, row_tables, now)
-        if sum(each.bytes for each in self._held.values()) > HELD_BYTES:
+        if self._is_full():
             yield from self.held_records()
 
     def _route(self, partition: int, tuple_batches: Sequence[pa.RecordBatch], now: int) -> Iterator[OutputRecord]:
@@ -181,6 +188,10 @@ class RouterStep(Step):
         for worker, (rows, tuples) in enumerate(counts):
             if rows:
                 self._metrics.count(worker, rows, tuples)
+
+    def _is_full(self) -> bool:
+        held = self._held.values()
+        return sum(each.rows for each in held) > HELD_ROWS or sum(each.bytes for each in held) > HELD_BYTES
 
     def held_records(self, states: Mapping[int, WatermarkState] = MappingProxyType({})) -> Iterator[OutputRecord]:
         """Yield what is held as records of each worker, and these states of upstream partitions for every worker."""

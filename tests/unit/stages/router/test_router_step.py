@@ -163,8 +163,13 @@ def test_router_tuples_of_several_partitions_are_one_record_per_worker() -> None
     assert sorted(tuples_in(outputs)) == sorted(TUPLES_IN * 3)
 
 
-def test_router_more_tuples_than_are_held_are_sent_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skewless.stages.router.step.HELD_BYTES", len(tuples(TUPLES_IN).value or b""))
+@pytest.mark.parametrize(
+    ("limit", "size"), [("HELD_ROWS", len(TUPLES_IN)), ("HELD_BYTES", len(tuples(TUPLES_IN).value or b""))]
+)
+def test_router_more_tuples_than_are_held_are_sent_before_the_flush(
+    monkeypatch: pytest.MonkeyPatch, limit: str, size: int
+) -> None:
+    monkeypatch.setattr(f"skewless.stages.router.step.{limit}", size)
     step = router()
     assert route(step, tuples(TUPLES_IN)) == []
     outputs = route(step, tuples(TUPLES_IN))
