@@ -49,6 +49,23 @@ def rebalance_kill(context: ChaosContext) -> Iterator[float]:
         leave(context, joiner)
 
 
+def gone(context: ChaosContext) -> Iterator[float]:
+    """Kill a process in a transaction for good: another process of its stage aborts it and takes over."""
+    member = join(context)
+    if member is None:
+        return
+    began = context.now()
+    while not context.process_group.is_assigned(member) and context.now() < began + UP_S:
+        yield 0.1
+    if member not in context.process_group.running():
+        return
+    token = context.arm(member, "written", "kill")
+    member.again = False
+    yield from was_hit(context, member, token, "kills")
+    if member in context.process_group.running():
+        leave(context, member)
+
+
 def duplicate(context: ChaosContext) -> Iterator[float]:
     """Start a second process with one instance number: both have one transactional id and one group instance id."""
     original = context.pick()

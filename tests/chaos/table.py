@@ -21,6 +21,7 @@ FAULTS: dict[str, Fault] = {
     "error": process_faults.error,
     "storm": group_faults.storm,
     "rebalance": group_faults.rebalance_kill,
+    "gone": group_faults.gone,
     "twin": group_faults.duplicate,
     "zombie": group_faults.zombie,
     "absence": group_faults.absence,
