@@ -53,11 +53,11 @@ DIFFERENCES = """\
   at most 6 in the fifth minute. So a run of five minutes is mostly warm-up, and the simulation in
   [the comparison](comparison.md), whose streams are longer, reaches all of the 1,000 tuples per second. Some published
   rates are lower than the sustained ones here. Those runs had at least ten routers, each of which decides by the tuples
-  that it sends, and a source that is held back while the most loaded worker is busy. In a simulation of the five minutes
+  that it sends, and a source that is held back while the most loaded worker is busy. In a simulation of five minutes
   with the decisions of this grouping, ten routers have the rate of one within 2 %. Holding the source back matters: a
   new worker of a key gets all tuples of the key until it has caught up with the others, and the source waits for it.
-  With 5 workers the rate is then 258 if a worker may have 100 tuples in its queue, 292 with 3,000 and 373 with 10,000,
-  and 412 without a limit; published is 325. With 10 workers the rates are 151, 214, 350 and 570; published is 422.
+  With 5 workers the rate is then 258 if a worker may have 100 tuples in its queue, 292 with 3,000, 373 with 10,000, and
+  412 without a limit; published is 325. With 10 workers the rates are 151, 214, 350 and 570; published is 422.
   The measurement of the latency begins with a new pipeline, so these figures include the warm-up.
 - `even` needs no warm-up: it decides by the counts of the keys."""
 

@@ -38,6 +38,7 @@ def build(start: StageStart) -> BuiltStage:
         snapshot_ms=settings.snapshot_ms,
         new_upstream=upstream(start),
         report=log.info,
+        holds=pipeline.transport.guarantee == "exactly_once",
     )
     return BuiltStage(step, restore=partial(restore, pipeline, step))
 

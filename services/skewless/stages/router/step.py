@@ -84,7 +84,9 @@ class RouterStep(Step):
         snapshot_ms: int,
         new_upstream: Callable[[int, str | None], Upstream],
         report: Callable[[str], None] = lambda _line: None,
+        holds: bool = True,
     ) -> None:
+        """Start without partitions. `holds`: whether tuples wait for the flush, which pays with transactions only."""
         self._tuples = tuple_format
         self._rows = row_format
         self._grouping = grouping
@@ -92,6 +94,7 @@ class RouterStep(Step):
         self._encoding = encoding
         self._topic = topic
         self._snapshot_ms = snapshot_ms
+        self._holds = holds
         self._last_snapshot_at: int | None = None
         self._last_snapshot_tuples = 0
         """Value of `tuples` at the last snapshot."""
@@ -191,6 +194,8 @@ class RouterStep(Step):
 
     def _is_full(self) -> bool:
         held = self._held.values()
+        if not self._holds:
+            return True
         return sum(each.rows for each in held) > HELD_ROWS or sum(each.bytes for each in held) > HELD_BYTES
 
     def held_records(self, states: Mapping[int, WatermarkState] = MappingProxyType({})) -> Iterator[OutputRecord]:

@@ -31,6 +31,7 @@ def build(start: StageStart) -> BuiltStage:
         max_drift_ms=pipeline.event_time.max_drift_ms,
         key_parts=settings.key.parts,
         write=pipeline.write_columns,
+        holds=pipeline.transport.guarantee == "exactly_once",
         local=local,
         row_format=pipeline.row_format(local.pane_ms),
         parsing=parsing_digest(settings),

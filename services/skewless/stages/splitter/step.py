@@ -72,6 +72,8 @@ class SplitterRules:
     """Names of the parts of a composite key; empty for another key."""
     write: WriteColumns = write_packed
     """Encodes tuples."""
+    holds: bool = True
+    """Whether tuples are held until the flush. Without transactions, routers see records as soon as they are sent."""
 
 
 class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
@@ -156,7 +158,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         """Hold tuples until the flush, unless there are too many."""
         source.held.append(accepted.tuples)
         source.held_bytes += accepted.tuples.get_total_buffer_size()
-        if sum(each.held_bytes for each in self._sources.values()) > HELD_BYTES:
+        if not self._rules.holds or sum(each.held_bytes for each in self._sources.values()) > HELD_BYTES:
             for each in self._sources:
                 yield from self.held_records(each)
 

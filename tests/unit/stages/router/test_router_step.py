@@ -178,6 +178,13 @@ def test_router_more_tuples_than_are_held_are_sent_before_the_flush(
     assert watermarks_in(written(step.flush(0), "worker-input")) == [{2: 5}] * 5
 
 
+def test_router_without_transactions_sends_tuples_at_once() -> None:
+    step = build("key", holds=False)
+    step.assign(2, None, ())
+    assert sorted(tuples_in(route(step, tuples(TUPLES_IN)))) == sorted(TUPLES_IN)
+    assert tuples_in(written(step.flush(0), "worker-input")) == []
+
+
 @pytest.mark.parametrize("watermark", [MAX_WATERMARK, 4])
 def test_router_watermark_record_to_an_earlier_time_is_forwarded(watermark: int) -> None:
     step = router()

@@ -83,6 +83,12 @@ def test_splitter_more_tuples_than_are_held_are_sent_before_the_flush(monkeypatc
     assert list(step.flush(NOW)) == []
 
 
+def test_splitter_without_transactions_sends_tuples_at_once() -> None:
+    step = splitter(holds=False)
+    assert tuples_in(step.process(batch_of(3, [record(100, "a")]), NOW)) == [("a", 1, 100)]
+    assert list(step.flush(NOW)) == []
+
+
 def test_splitter_revoked_partition_sends_none_of_its_tuples() -> None:
     step = splitter()
     list(step.process(batch_of(3, [record(100, "a")]), NOW))
