@@ -186,7 +186,7 @@ def test_enricher_without_its_table_ends_with_the_name_of_the_topic(broker: str,
 
 @pytest.mark.thorough
 def test_add_fields_page_commands_as_written_count_views_by_country(tmp_path: Path) -> None:
-    up, results = follow(ROOT / "docs" / "how-to" / "add-fields.md", tmp_path)
+    up, results, _ = follow(ROOT / "docs" / "how-to" / "add-fields.md", tmp_path)
     users = Counter(("de", "fr", "it")[number * number % 500 % 3] for number in range(20_000))
     assert "enricher-0" in up
     for country, count in users.items():
