@@ -31,7 +31,7 @@ REMEDY_OF_ALERT = "correct kafka.tls or kafka.security_protocol: the listener re
 QUIET = {
     "log_level": 0,
     "error_cb": lambda _: None,  # without one, every refused connection is a line on stderr
-    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 250,
 }
 

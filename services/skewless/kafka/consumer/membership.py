@@ -54,6 +54,7 @@ class GroupMembership:
         # An admin client of its own: a request through the consumer is not allowed inside the consumer's callbacks.
         admin = AdminClient(self._options)
         try:
+            admin.list_topics(timeout=REQUEST_TIMEOUT_S)  # any other first request may wait for a second
             with warnings.catch_warnings():
                 # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka
                 # 2.16, "Assertion `eonce->refcnt > 0' failed").

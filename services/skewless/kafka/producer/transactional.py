@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 ABORT_TIMEOUT_S = 5.0
 """Timeout of an abort. After it the producer is replaced: the start of the next one aborts the transaction."""
-FIRST_START_S = 0.2
+FIRST_START_S = 0.15
 """Timeout of the first request of a producer. If the last transaction with its id is open, the coordinator begins to
 abort it, and the producer has to ask again. librdkafka does so after 0.5 s, another producer at once."""
 HANG_MARGIN_S = 2.0

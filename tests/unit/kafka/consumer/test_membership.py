@@ -18,6 +18,9 @@ class StartingBroker:
     def __init__(self, _options: object) -> None:
         pass
 
+    def list_topics(self, **_request: Any) -> None:
+        pass
+
     def list_groups(self, **_request: Any) -> list[Any]:
         return []
 
