@@ -269,8 +269,8 @@ class KafkaSettings(SettingsModel):
         options: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
-            # Half of it, but at least 11 ms, is the interval at which a new client chooses brokers to connect to: one from
-            # the list, then one of the metadata. The default is 100 ms.
+            # Half of it, but at least 11 ms, is the interval at which a new client chooses brokers to connect to: first
+            # one of the list, then one of the metadata. The default is 100 ms.
             "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 1000,  # finds a broker that comes back within 1 s; the default is 10 s
             # The same for a client that has lost all the brokers in its metadata. The default is 5 minutes.
