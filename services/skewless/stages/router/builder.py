@@ -15,7 +15,6 @@ from skewless.config.stage_start import StageStart
 from skewless.engine.executor import State
 from skewless.kafka.consumer.topic_reader import read_compacted
 from skewless.stages.built_stage import BuiltStage
-from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.settings import RouterSettings
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
@@ -50,15 +49,14 @@ def upstream(start: StageStart) -> Callable[[int, str | None], Upstream]:
 
 
 def precompile(settings: RouterSettings) -> None:
-    """Compile the routing code before the process joins its consumer group.
+    """Compile the code of the grouping before the process joins its consumer group.
 
     Compiling later would stall the assigned partitions.
     """
     keys = pa.array(["any"]).dictionary_encode()
     zero = np.zeros(1, dtype=np.int64)
     throwaway = grouping.create(settings.grouping, settings.workers, settings)
-    workers = throwaway.assign(grouping.KeyBatch(["any"], keys.indices.to_numpy(), zero), now=0)
-    list(by_worker(workers, pa.table([keys, pa.array(zero)], ["key", "time"])))
+    throwaway.assign(grouping.KeyBatch(["any"], keys.indices.to_numpy(), zero), now=0)
 
 
 def restore(pipeline: PipelineSettings, router: RouterStep, checkpoints: Mapping[int, str | None]) -> dict[int, State]:
