@@ -7,6 +7,8 @@ they change their sizes at every merge.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -22,6 +24,8 @@ FIRST_ROWS = 64
 GROWTH = 1.5
 """A full array is replaced by one of this many times the size. The system provides memory for spare entries only when
 they are written, so `nbytes` does not count them."""
+MAPPED_BYTES = 2**18
+"""Size from which on an array has memory of its own."""
 SLOTS_PER_ROW = 1.5
 """Minimum slots per row. At most two thirds of the slots are in use, so that searches stay short."""
 INSERTED_ROWS = 65_536
@@ -199,7 +203,8 @@ class KeyedTable:
         self._ends = _grown(self._ends, self._rows + 1, rows + 1)
         if _slots_for(rows) > len(self._slots):
             self._slots = np.empty(0, dtype=np.int32)  # frees the memory before the larger array is created
-            self._slots = np.full(_slots_for(rows), EMPTY, dtype=np.int32)
+            self._slots = _empty((_slots_for(rows),), self._slots.dtype)
+            self._slots[:] = EMPTY
             for first in range(0, self._rows, INSERTED_ROWS):
                 self._insert(np.arange(first, min(first + INSERTED_ROWS, self._rows)))
 
@@ -299,9 +304,19 @@ def _grown(array: NDArray[Number], used: int, size: int) -> NDArray[Number]:
     """Return the array, or a longer copy of its first `used` entries if it is shorter than `size`."""
     if size <= len(array):
         return array
-    longer = np.empty((max(size, int(GROWTH * len(array))), *array.shape[1:]), dtype=array.dtype)
+    longer = _empty((max(size, int(GROWTH * len(array))), *array.shape[1:]), array.dtype)
     longer[:used] = array[:used]
     return longer
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return an array whose memory goes back to the system with it, if it is large."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < MAPPED_BYTES or dtype.hasobject:
+        return np.empty(shape, dtype)
+    # In the heap, each array that has grown would leave a gap that is too small for the next one.
+    private = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(private, dtype).reshape(shape)
 
 
 def _slots_for(rows: int) -> int:

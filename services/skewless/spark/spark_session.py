@@ -25,6 +25,13 @@ UNRESPONSIVE_MASTER = ("All masters are unresponsive", "Failed to connect", "Unk
 _SHORT_JOB_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """Java options on this machine: for short jobs, the optimising compiler and a parallel garbage collector cost more than
 they save."""
+_ALLOCATOR = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": f"{4 * 2**20}",
+    "MALLOC_TRIM_THRESHOLD_": f"{16 * 2**20}",
+}
+"""Environment variables of glibc for the processes of tasks. By default, each of eight arenas per core may keep up to
+64 MB that are free. That is more than the windows of a query."""
 CONNECT_S = 5.0
 _HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})(?!\d)")
 
@@ -60,6 +67,7 @@ class SparkOptions:
             "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
             # Cached data is read once or twice, so compression costs more than it saves.
             "spark.sql.inMemoryColumnarStorage.compressed": "false",
+            **{f"spark.executorEnv.{name}": value for name, value in _ALLOCATOR.items()},
         }
         if self.is_local:
             options["spark.sql.shuffle.partitions"] = "32"

@@ -189,14 +189,20 @@ _merging = threading.Lock()
 
 
 def _commit(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
-    deadline = time.monotonic() + RETRY_S
+    deadline, timeout_s = time.monotonic() + RETRY_S, task.settings.transport.transaction_timeout_s
     while True:
         try:
             with _merging:
+                began = time.monotonic()
                 return _attempt(task, number, blocks)
         except (TransactionAbortedError, UnavailableError) as error:
-            if time.monotonic() > deadline:
-                raise UnreachableError(f"partition {number} cannot be committed for {RETRY_S:g} s: {error}") from None
+            if (now := time.monotonic()) > deadline:
+                remedy = (
+                    f" (transport.transaction_timeout_s is {timeout_s:g}: raise it)" if now - began > timeout_s else ""
+                )
+                raise UnreachableError(
+                    f"partition {number} cannot be committed for {RETRY_S:g} s: {error}{remedy}"
+                ) from None
             log.warning("partition %s is merged again: %s", number, error)
             time.sleep(RETRY_PAUSE_S)
 

@@ -63,6 +63,12 @@ def test_spark_options_of_spark_submit_override_the_defaults_and_conf_overrides_
     assert not [name for name in options if name.startswith(("spark.driver.", "spark.ui.", "spark.jars"))]
 
 
+def test_spark_options_limit_the_free_memory_of_tasks_unless_set_otherwise() -> None:
+    name = "spark.executorEnv.MALLOC_ARENA_MAX"
+    assert SparkOptions("local[2]").all()[name] == "2"
+    assert SparkOptions("yarn", submitted={name: "4"}).all()[name] == "4"
+
+
 def test_spark_running_without_spark_submit_has_the_options_of_java() -> None:
     assert {"spark.master", "spark.driver.memory", "spark.ui.enabled"} <= SparkOptions("local[2]").all().keys()
 
