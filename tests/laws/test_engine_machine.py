@@ -98,7 +98,8 @@ class TransportMachine(RuleBasedStateMachine):
             self.patch.setattr(module, "time", self.clock)
         self.patch.setattr(transactional_module, "TimedCalls", TimedCalls)
         self.patch.setattr(restore, "while_serving", while_serving)
-        self.patch.setattr(open_transactions, "in_background", in_background)
+        for module in (open_transactions, restore):
+            self.patch.setattr(module, "in_background", in_background)
         self.patch.setattr(group_session, "Consumer", lambda options: ModelConsumer(self.link(options), options))
         self.patch.setattr(producer_module, "Producer", lambda options: ModelProducer(self.link(options), options))
 

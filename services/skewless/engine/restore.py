@@ -24,7 +24,7 @@ from skewless.engine.start_checks import (
 from skewless.engine.statistics import EngineStatistics
 from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.admin.topics import require_equal_partitions
-from skewless.kafka.call_with_timeout import while_serving
+from skewless.kafka.call_with_timeout import in_background, while_serving
 from skewless.kafka.consumer.broker_queries import BrokerQueries, LogRange
 from skewless.kafka.consumer.topic_ids import ReadTopicIds
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
@@ -113,9 +113,10 @@ class AssignmentRestorer:
         """
         try:
             self._session.confirm()
+            topic_ids = in_background(lambda: self._read_topic_ids(self._inputs))
             self._output.connect()
             self._check_partition_counts()
-            self._note_topic_ids()
+            self._note_topic_ids(topic_ids.result())
             restored = self._read(partitions, serve)
         except UnavailableError as error:
             self._session.outage.warn(f"waiting to restore the assigned partitions: {error}")
@@ -151,9 +152,9 @@ class AssignmentRestorer:
                 place = f"topic {source.topic}"
                 require_equal_partitions(partition_count, source.partitions, place, "it when this process began")
 
-    def _note_topic_ids(self) -> None:
-        """Read the ids of the input topics, with which the checkpoints are compared."""
-        self.topic_ids = self._read_topic_ids(self._inputs)
+    def _note_topic_ids(self, topic_ids: Mapping[str, int]) -> None:
+        """Keep the ids of the input topics, with which the checkpoints are compared."""
+        self.topic_ids = topic_ids
         if unknown := self.partition_counts.keys() - self.topic_ids.keys() - self._reported_topics:
             self._reported_topics |= unknown
             log.info(
