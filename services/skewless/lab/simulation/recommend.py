@@ -156,7 +156,8 @@ def _local_text(local: Mapping[str, Any]) -> str:
         return f"Local aggregation does not pay: it would send {ratio:.2f} rows per tuple."
     return (
         f"Local aggregation (splitter.local) would send {ratio:.2f} rows per tuple, with 20,000 tuples of a source "
-        "partition per commit; more tuples per commit give fewer rows."
+        "partition per commit; more tuples per commit give fewer rows. That is fewer bytes. It saves CPU time "
+        "where a row is much work, and otherwise costs some below 25,000 tuples of a partition per commit."
     )
 
 

@@ -237,3 +237,13 @@ def test_pipeline_file_results_are_kept_for_twice_the_age_of_the_topic(
     text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS + age_days * 86_400_000)
     assert settings_of(text, tmp_path).topics.results_retention_s == days * 86_400
     assert f"began more than {days:,} days ago" in text
+
+
+@pytest.mark.parametrize(("records_per_s", "mode"), [(None, "none"), (49_999.0, "none"), (50_000.0, "buffer")])
+def test_pipeline_file_local_aggregation_is_on_at_a_high_rate(
+    records_per_s: float | None, mode: str, tmp_path: Path
+) -> None:
+    report = report_of(clicks()) | {"records_per_s": records_per_s}
+    text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
+    assert settings_of(text, tmp_path).splitter.local.mode == mode
+    assert ("CPU time below 50,000 records per second" in text) == (mode == "none")
