@@ -18,22 +18,24 @@ from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
 from helpers.kafka import START_MS, Pipeline, Sent, Source
 from helpers.waiting import WAIT_S, until
+from skewless.errors import BrokerError
 from skewless.lab.local.supervisor import Supervisor
 from skewless.wire.dead_letters import DeadLetterHeaders
 
 POINTS = "written", "before-offsets", "in-commit", "after-commit"
 USERS = 50
 PARTITIONS = 3
+COMPACTED = {"cleanup.policy": "compact"}
 COUNTRIES = "de", "fr", "it"
 
 
 class UserTable:
     """A compacted topic with a row for each user."""
 
-    def __init__(self, bootstrap: str, partitions: int = 2) -> None:
+    def __init__(self, bootstrap: str, partitions: int = 2, config: Mapping[str, str] = COMPACTED) -> None:
         self.topic = f"users-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-        topic = NewTopic(self.topic, partitions, 1, config={"cleanup.policy": "compact"})
+        topic = NewTopic(self.topic, partitions, 1, config=dict(config))
         self.admin.create_topics([topic])[self.topic].result()
         self._servers = {"bootstrap.servers": bootstrap, "log_level": 2}
 
@@ -174,14 +176,23 @@ def test_enricher_reads_added_partitions_of_its_table_at_its_next_start(broker: 
     assert counted(pipeline) == {"de": 1, "fr": 1}
 
 
-def test_enricher_without_its_table_ends_with_the_name_of_the_topic(broker: str, tmp_path: Path) -> None:
+def test_enricher_whose_table_was_deleted_ends_with_the_topic_and_the_setting(broker: str, tmp_path: Path) -> None:
     table = UserTable(broker)
-    pipeline = enriching(broker, tmp_path, table, topic="no-such-topic")
+    pipeline = enriching(broker, tmp_path, table)
+    table.admin.delete_topics([table.topic])[table.topic].result()
     process = pipeline.start("enricher")
     assert process.wait(60) == 3
     log = (pipeline.folder / "enricher-0.log").read_text()
-    assert "no-such-topic" in log
+    assert f"topic {table.topic} does not exist" in log
+    assert "or correct enrich.tables.0.topic" in log
     assert "Traceback" not in log
+
+
+def test_enricher_with_a_table_that_deletes_rows_is_refused(broker: str, tmp_path: Path) -> None:
+    table = UserTable(broker, config={"cleanup.policy": "delete", "retention.ms": "604800000"})
+    refused = rf"topic {table.topic} deletes rows after 604800 s .*set its option cleanup.policy to compact"
+    with pytest.raises(BrokerError, match=refused):
+        enriching(broker, tmp_path, table)
 
 
 @pytest.mark.thorough

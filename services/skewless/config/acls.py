@@ -107,7 +107,8 @@ def _acls_of_inputs(stage: topology.Stage, settings: PipelineSettings) -> Iterat
         else:
             yield _topic(settings.topic(source), ("Read",), "its input")
         if source == "events":
-            yield from (_topic(topic, ("Read",), "its rows") for topic in settings.table_topics.values())
+            for topic in settings.table_topics.values():
+                yield _topic(topic, ("Read", "DescribeConfigs"), "its rows", "retention")
 
 
 def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
@@ -121,6 +122,8 @@ def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[Ac
 
 def _acls_of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield from _acls_of_user_topics(settings, "Describe", "number of partitions")
+    for topic in settings.table_topics.values():
+        yield _topic(topic, ("Describe", "DescribeConfigs"), "retention")
     yield AclBinding(
         "topic",
         f"{settings.full_name}.",

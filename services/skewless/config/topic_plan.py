@@ -222,6 +222,8 @@ def check_stage(settings: PipelineSettings, stage: topology.Stage, counts: Mappi
             events, enriched = settings.topic("events"), settings.topic("enriched")
             check_visible(settings, counts, enriched)
             require_equal_partitions(counts[enriched], counts[events], f"topic {enriched}", f"topic {events}")
+            check_visible(settings, counts, *settings.table_topics.values())
+            _refuse(_table_problems(settings, Admin(settings.kafka)))
         if "source" in stage.inputs_of(settings):
             check_visible(settings, counts, tuples)
             check_source_topics(
@@ -319,6 +321,17 @@ def _retention_problems(settings: PipelineSettings, admin: Admin) -> Iterator[st
             )
 
 
+def _table_problems(settings: PipelineSettings, admin: Admin) -> Iterator[str]:
+    """Yield a line for each table that loses rows with time."""
+    for topic, found in admin.describe(settings.table_topics.values()).items():
+        retention_ms = int(found.options["retention.ms"])
+        if "compact" not in found.options["cleanup.policy"] and retention_ms >= 0:
+            yield (
+                f"topic {topic} deletes rows after {retention_ms / 1000:g} s (retention.ms), and a table must keep the "
+                "last row of each key: set its option cleanup.policy to compact"
+            )
+
+
 def _changed_counts(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield a line for each setting that differs from the partition counts of its topics."""
     for kind, (path, configured) in _configured_counts(settings).items():
@@ -358,7 +371,7 @@ def check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics
         if topic in counts:
             continue
         Admin(settings.kafka).check_visible([topic])
-        paths = {name: path for path, name in settings.user_topics.items()}
+        paths = {name: path for path, name in (settings.user_topics | settings.table_topics).items()}
         remedy = (
             f"create it, for example with `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} "
             f"--create --topic {topic} --partitions 8`, or correct {paths[topic]}"
@@ -370,9 +383,10 @@ def check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics
 
 def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
     """Return the specifications of all topics, and the descriptions of those that exist by name."""
-    counts = _partition_counts(settings, *settings.user_topics.values())
+    counts = _partition_counts(settings, *settings.user_topics.values(), *settings.table_topics.values())
     _refuse(_co_partitioning_problems(settings, counts))
     _refuse(_retention_problems(settings, admin))
+    _refuse(_table_problems(settings, admin))
     join_partitions = max((counts[topic] for topic in _joined_topics(settings)), default=1)
     specs = desired_topics(settings, _tuples_partitions(settings, counts, join_partitions), join_partitions)
     existing = admin.describe([spec.name for spec in specs])
