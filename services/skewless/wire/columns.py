@@ -19,12 +19,11 @@ WriteColumns: TypeAlias = Callable[[pa.RecordBatch | pa.Table], bytes]
 
 def write_packed(table: pa.RecordBatch | pa.Table) -> bytes:
     """Encode columns as packed columns, or as an Arrow IPC stream if one has a type that packed columns do not have."""
-    if not packed_columns.can_pack(table.schema):
-        return write_table(table)
+    batch = table
     if isinstance(table, pa.Table):
         batches = table.unify_dictionaries().combine_chunks().to_batches()
-        table = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
-    return packed_columns.pack(table)
+        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+    return packed_columns.pack(batch) or write_table(table)
 
 
 def write_table(table: pa.RecordBatch | pa.Table, *, compress: bool = False) -> bytes:

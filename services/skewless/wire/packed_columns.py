@@ -12,7 +12,8 @@ A value begins with MAGIC. Its header is msgpack. The arrays of the columns foll
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -26,8 +27,8 @@ from skewless.algorithms.record_size import RECORD_BYTES
 MAGIC = b"SKC\x01"
 """First bytes of a value: the last one is the version."""
 _HEADER_SIZE = struct.Struct("<I")
-_RAW_TYPES = {int128.TYPE: 16}
-"""Types that are stored as in memory, and their bytes per row."""
+_RAW_BYTES = {"int128": 16}
+"""Bytes per row of the types that are stored as in memory."""
 TYPES = {
     "int64": pa.int64(),
     "int32": pa.int32(),
@@ -37,9 +38,11 @@ TYPES = {
     "dictionary": pa.dictionary(pa.int32(), pa.string()),
 }
 """Types of columns by their name in the header."""
-_NAMES = {data_type: name for name, data_type in TYPES.items()}
-
-
+_KINDS = {data_type.id: kind for kind, data_type in TYPES.items()}
+"""Kind of each type by its number, because the hash of a type takes longer than packing some hundred rows."""
+_PARAMETRIC = {"int128", "dictionary"}
+"""Kinds of which other types have the same number."""
+_NUMBER_TYPES: dict[str, Any] = {"int64": np.int64, "int32": np.int32}
 _STORED: dict[int, np.dtype[Any]] = {1: np.dtype("<u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4"), 8: np.dtype("<i8")}
 """Types of stored integers by their bytes. Eight bytes are the integers themselves, because a distance of 64 bits may
 not fit into a signed integer."""
@@ -57,20 +60,18 @@ _encode_header = msgspec.msgpack.Encoder().encode
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
 
 
-def can_pack(schema: pa.Schema) -> bool:
-    """Return whether all columns have a type that this encoding has."""
-    return all(field.type in _NAMES for field in schema)
-
-
-def pack(table: pa.RecordBatch) -> bytes:
-    """Encode columns of TYPES."""
+def pack(table: pa.RecordBatch) -> bytes | None:
+    """Encode columns of TYPES. Returns None if a column has another type."""
     packer = _Packer()
     columns = []
-    for name, column in zip(table.schema.names, table.columns, strict=True):
-        if isinstance(column, pa.DictionaryArray) and column.dictionary.null_count:
+    for field, column in zip(table.schema, table.columns, strict=True):
+        kind = _KINDS.get(field.type.id)
+        if kind is None or (kind in _PARAMETRIC and field.type != TYPES[kind]):
+            return None
+        if kind == "dictionary" and column.dictionary.null_count:
             column = column.dictionary_decode().dictionary_encode()  # noqa: PLW2901 - its dictionary has no null
-        columns.append((name, _NAMES[column.type], column.null_count > 0))
-        packer.add(column)
+        columns.append((field.name, kind, column.null_count > 0))
+        packer.add(kind, column)
     header = _encode_header(_Header(table.num_rows, columns, packer.numbers))
     return b"".join((MAGIC, _HEADER_SIZE.pack(len(header)), header, *packer.parts))
 
@@ -84,10 +85,16 @@ def unpack(value: bytes) -> pa.RecordBatch:
     if not 0 <= header.rows <= RECORD_BYTES:
         raise ValueError(f"{header.rows} rows")
     unpacker = _Unpacker(value, begin + size, header)
+    schema = _schema(tuple((name, kind) for name, kind, _ in header.columns))
     arrays = [unpacker.column(kind, has_nulls=has_nulls) for _, kind, has_nulls in header.columns]
     if unpacker.offset != len(value):
         raise ValueError("the value does not end after the last column")
-    return pa.record_batch(arrays, [name for name, _, _ in header.columns])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@lru_cache(maxsize=64)
+def _schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
+    return pa.schema([(name, TYPES[kind]) for name, kind in columns])
 
 
 ERRORS = (ValueError, KeyError, StopIteration, OverflowError, struct.error, msgspec.MsgspecError)
@@ -98,25 +105,25 @@ class _Packer:
         self.numbers: list[int] = []
         self.parts: list[Any] = []
 
-    def add(self, column: pa.Array) -> None:
+    def add(self, kind: str, column: pa.Array) -> None:
         """Add the arrays of a column."""
         if column.null_count:
             self.parts.append(np.packbits(column.is_valid().to_numpy(zero_copy_only=False), bitorder="little").data)
-        if isinstance(column, pa.DictionaryArray):
+        if kind == "dictionary":
             entries = len(column.dictionary)
             self.numbers.append(entries)
             self._add_integers(_numbers(column.indices), 0, max(0, entries - 1))
             self._add_texts(column.dictionary)
         elif not len(column):
             return
-        elif column.type in _RAW_TYPES:
-            width = _RAW_TYPES[column.type]
+        elif kind in _RAW_BYTES:
+            width = _RAW_BYTES[kind]
             self.parts.append(memoryview(column.buffers()[1])[column.offset * width :][: len(column) * width])
-        elif pa.types.is_integer(column.type):
+        elif kind in _NUMBER_TYPES:
             values = _numbers(column)
-            smallest, largest = int(values.min()), int(values.max())
+            smallest = int(np.minimum.reduce(values))
             self.numbers.append(smallest)
-            self._add_integers(values, smallest, largest)
+            self._add_integers(values, smallest, int(np.maximum.reduce(values)))
         else:
             self._add_texts(column)
 
@@ -134,8 +141,8 @@ class _Packer:
             return
         _, offsets_buffer, content = column.buffers()
         offsets = np.frombuffer(offsets_buffer, np.int32, len(column) + 1, 4 * column.offset)
-        lengths = np.diff(offsets)
-        shortest, longest = int(lengths.min()), int(lengths.max())
+        lengths = offsets[1:] - offsets[:-1]
+        shortest, longest = int(np.minimum.reduce(lengths)), int(np.maximum.reduce(lengths))
         if shortest == longest:
             self.numbers += (longest, 0)
         else:
@@ -172,16 +179,15 @@ class _Unpacker:
             if not 0 <= entries <= RECORD_BYTES:
                 raise ValueError(f"{entries} texts in a dictionary")
             # The caller validates the indices.
-            indices = _array(pa.int32(), rows, validity, self._integers(np.int32, 0))
+            indices = _array(pa.int32(), validity, self._integers(np.int32, 0))
             return pa.DictionaryArray.from_arrays(indices, self._texts(pa.string(), entries, None), safe=False)
         if not rows:
             return pa.array([], data_type)
-        if data_type in _RAW_TYPES:
-            content = pa.py_buffer(self._take(rows * _RAW_TYPES[data_type]))
+        if kind in _RAW_BYTES:
+            content = pa.py_buffer(self._take(rows * _RAW_BYTES[kind]))
             return pa.Array.from_buffers(data_type, rows, [validity, content])
-        if pa.types.is_integer(data_type):
-            values = self._integers(data_type.to_pandas_dtype(), next(self._numbers))
-            return _array(data_type, rows, validity, values)
+        if kind in _NUMBER_TYPES:
+            return _array(data_type, validity, self._integers(_NUMBER_TYPES[kind], next(self._numbers)))
         return self._texts(data_type, rows, validity)
 
     def _take(self, size: int) -> memoryview:
@@ -221,5 +227,5 @@ class _Unpacker:
         return pa.Array.from_buffers(data_type, count, [validity, pa.py_buffer(offsets), content])
 
 
-def _array(data_type: pa.DataType, rows: int, validity: pa.Buffer | None, values: NDArray[Any]) -> pa.Array:
-    return pa.Array.from_buffers(data_type, rows, [validity, pa.py_buffer(values)])
+def _array(data_type: pa.DataType, validity: pa.Buffer | None, values: NDArray[Any]) -> pa.Array:
+    return pa.Array.from_buffers(data_type, len(values), [validity, pa.py_buffer(values)])
