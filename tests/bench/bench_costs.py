@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,17 +26,22 @@ import psutil
 
 from bench.bench_latency import QUICK_START
 from bench.bench_one_process import PARTITIONS, WARM_UP_S, commands, feed, is_ready, measured
+from bench.kafka_streams import COUNT, compiled
 from helpers.kafka import STAGES, Pipeline, Source
 from helpers.waiting import until
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.settings import TransportSettings
-from skewless.lab.local import kafka_process
+from skewless.lab.local import child_process, kafka_process
 from skewless.lab.local.broker import Broker
 
 REPLICATION_FACTOR = 3
 """Copies of each byte on the brokers of a cluster. Computed: the broker of this benchmark is one node."""
 PADDING = 150
 """Bytes of a field of the records that the pipeline does not read."""
+STREAMS = "streams"
+"""Name of the variant that runs Kafka Streams instead of the pipeline."""
+WINDOW_MS, COMMIT_MS = 60_000, 500
+"""Windows and commits of Kafka Streams: the defaults of a pipeline."""
 SOURCE = "source"
 """Name of the source topic in the lines."""
 
@@ -57,12 +62,29 @@ VARIANTS = {
     "buffer": Variant("`splitter.local.mode: buffer`", {"splitter": {"local": {"mode": "buffer"}}}),
     "final": Variant("`aggregator.emit: final`", {"aggregator": {"emit": "final"}}),
     "100ms": Variant("`transport.commit_interval_s: 0.1`", {"transport": {"commit_interval_s": 0.1}}),
+    "uncompressed": Variant("`transport.compression: none`", {"transport": {"compression": "none"}}),
+    "zstd": Variant("`transport.compression: zstd`", {"transport": {"compression": "zstd"}}),
+    STREAMS: Variant("Kafka Streams: windowed count, same windows and commits"),
+    "arrow": Variant("`topics.columns: arrow`", {"topics": {"columns": "arrow"}}),
     "1s": Variant("`transport.commit_interval_s: 1`", {"transport": {"commit_interval_s": 1}}),
     "at-least-once": Variant(
         "`transport.guarantee: at_least_once`",
         {"transport": {"guarantee": "at_least_once", "commit_interval_s": TransportSettings().commit_interval_s}},
     ),
 }
+
+
+@contextlib.contextmanager
+def streams(tested: Pipeline, source: Source, folder: Path) -> Iterator[tuple[list[int], list[psutil.Process]]]:
+    """Run Kafka Streams until the end of the block, with topics named like those of the pipeline."""
+    topics = (source.topic, tested.settings.topic("aggregates"), str(WINDOW_MS), str(COMMIT_MS), str(folder / "state"))
+    command = [*compiled(COUNT, folder), tested.settings.kafka.bootstrap_servers, f"{tested.name}.streams", *topics]
+    child = child_process.start(command, log=folder / "streams.log")
+    try:
+        yield [], [psutil.Process(child.pid)]
+    finally:
+        child.terminate()
+        child.wait(60)
 
 
 def log_bytes(folder: Path) -> Counter[str]:
@@ -74,7 +96,9 @@ def log_bytes(folder: Path) -> Counter[str]:
     return found
 
 
-def run(name: str, broker: Broker, folder: Path, rate: float, seconds: float) -> dict[str, Any]:
+def run(  # noqa: PLR0913, PLR0917 - what a run depends on
+    name: str, broker: Broker, folder: Path, rate: float, seconds: float, uniform_keys: int
+) -> dict[str, Any]:
     """Measure one variant."""
     variant = VARIANTS[name]
     source = Source(broker.bootstrap, PARTITIONS)
@@ -83,8 +107,10 @@ def run(name: str, broker: Broker, folder: Path, rate: float, seconds: float) ->
     parts: dict[str, Mapping[str, Any] | None] = {**defaults, **variant.parts}
     tested = Pipeline(broker.bootstrap, folder, source, **parts)
     offsets, over = OffsetReader(tested.settings.kafka), threading.Event()
-    feeder = threading.Thread(target=feed, args=(broker.bootstrap, source.topic, rate, over, PADDING))
-    with commands(tested, variant.processes) as (ports, processes):
+    arguments = (broker.bootstrap, source.topic, rate, over, PADDING, uniform_keys)
+    feeder = threading.Thread(target=feed, args=arguments)
+    running = streams(tested, source, folder) if name == STREAMS else commands(tested, variant.processes)
+    with running as (ports, processes):
         until(lambda: all(map(is_ready, ports)))
         feeder.start()
         time.sleep(2 * WARM_UP_S)
@@ -101,6 +127,7 @@ def run(name: str, broker: Broker, folder: Path, rate: float, seconds: float) ->
         "variant": name,
         **resources,
         "records_per_s": round(records / seconds),
+        "uniform_keys": uniform_keys,
         "bytes_per_record": {names[topic]: round(written[topic] / records, 1) for topic in sorted(names)},
         "load_average": round(os.getloadavg()[0], 1),
     }
@@ -126,6 +153,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=10_000, help="source records per second")
     parser.add_argument("--seconds", type=float, default=20.0, help="time of each measurement")
     parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument("--keys", type=int, default=0, help="keys of the same frequency instead of skewed ones")
     parser.add_argument("--table", type=Path, help="print the table of these lines, and measure nothing")
     options = parser.parse_args()
     if options.table:
@@ -134,7 +162,7 @@ def main() -> None:
     kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
         for name in options.variants.split(","):
-            print(json.dumps(run(name, broker, Path(folder), options.rate, options.seconds)), flush=True)
+            print(json.dumps(run(name, broker, Path(folder), options.rate, options.seconds, options.keys)), flush=True)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.bench_join import HELD_BYTES, RECORD_BYTES, as_json, padded
-from bench.kafka_streams import compile_join
+from bench.kafka_streams import JOIN, compiled
 from helpers.kafka import free_ports
 from helpers.waiting import until
 from skewless.lab.datasets import DATASETS, DatasetOptions
@@ -170,7 +170,7 @@ def throughput(bootstrap: str, folder: Path, args: argparse.Namespace) -> Iterat
         suffix: produce(bootstrap, suffix, RECORD_BYTES, DatasetOptions(event_rate=EVENT_RATE, records=size))
         for suffix, size in sizes.items()
     }
-    program = compile_join(folder)
+    program = compiled(JOIN, folder)
     added = totals["all"] - totals["few"]
     best: dict[str, float] = {}
     for repeat in range(args.repeats):

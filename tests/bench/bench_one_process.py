@@ -84,10 +84,17 @@ def forks(tested: Pipeline) -> Iterator[tuple[list[int], list[psutil.Process]]]:
         child.wait(60)
 
 
-def feed(bootstrap: str, topic: str, rate: float, over: threading.Event, padding: int = 0) -> None:
-    """Write records with the current time at this rate until the event, with a field of this many bytes in addition."""
+def feed(  # noqa: PLR0913, PLR0917 - the arguments of a thread
+    bootstrap: str, topic: str, rate: float, over: threading.Event, padding: int = 0, uniform_keys: int = 0
+) -> None:
+    """Write records with the current time at this rate until the event, with a field of this many bytes in addition.
+
+    There are `uniform_keys` keys of the same frequency, or with 0 keys of a Zipf distribution.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
-    keys = np.minimum(np.random.default_rng(7).zipf(1.2, 200_000), KEYS).tolist()
+    random = np.random.default_rng(7)
+    zipf = np.minimum(random.zipf(1.2, 200_000), KEYS)
+    keys = (random.integers(0, uniform_keys, 1_000_000) if uniform_keys else zipf).tolist()
     field = b',"text":"%s"' % (b"x" * padding) if padding else b""
     began, sent = time.monotonic(), 0
     while not over.wait(PORTION_S):

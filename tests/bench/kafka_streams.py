@@ -1,4 +1,4 @@
-"""Kafka Streams: its locked jars, and the command of the stream-stream left join of `StreamsJoin.java`."""
+"""Kafka Streams: its locked jars, and the commands of `StreamsJoin.java` (a left join) and `StreamsCount.java`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skewless.lab.local import jars, java
 
 LOCK = Path(__file__).with_name("streams_jars.lock")
 """Jars that only the benchmark needs. Their other dependencies are those of the broker."""
-PROGRAM = Path(__file__).with_name("StreamsJoin.java")
+JOIN, COUNT = (Path(__file__).with_name(f"Streams{name}.java") for name in ("Join", "Count"))
 NO_COMPILER = "the benchmark needs a Java compiler: on Debian and Ubuntu, apt-get install openjdk-17-jdk-headless"
 
 
@@ -22,12 +22,12 @@ def classpath() -> list[Path]:
     return [*jars.ensure_all(required, "kafka-streams"), *jars.ensure("kafka")]
 
 
-def compile_join(folder: Path) -> Sequence[str]:
-    """Compile the join into a folder, and return the command that runs it."""
+def compiled(program: Path, folder: Path) -> Sequence[str]:
+    """Compile a program into a folder, and return the command that runs it."""
     compiler = java.find().path.resolve().with_name("javac")
     found = str(compiler) if compiler.is_file() else shutil.which("javac")
     if found is None:
         raise SystemExit(NO_COMPILER)
     path = ":".join(map(str, [folder, *classpath()]))
-    subprocess.run([found, "-d", str(folder), "-cp", path, str(PROGRAM)], check=True)
-    return [str(java.find().path), "-Xmx1g", "-cp", path, PROGRAM.stem]
+    subprocess.run([found, "-d", str(folder), "-cp", path, str(program)], check=True)
+    return [str(java.find().path), "-Xmx1g", "-cp", path, program.stem]
