@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,32 @@ def to_partials(batches: Sequence[pa.RecordBatch], pane_ms: int, columns: Sequen
     A batch has the columns `key` (dictionary<int32, utf8>; dictionaries may differ), `time` (int64), and one for each
     value.
     """
-    non_empty = [batch for batch in batches if batch.num_rows]
+    return to_worker_partials({0: batches}, pane_ms, columns).drop_columns("worker")
+
+
+def to_worker_partials(
+    batches_by_worker: Mapping[int, Sequence[pa.RecordBatch]], pane_ms: int, columns: Sequence[PartialColumn]
+) -> pa.Table:
+    """Return one row per (pane, worker, key), as `to_partials` does, with the column `worker` (int32)."""
+    non_empty = [
+        (worker, batch) for worker, batches in batches_by_worker.items() for batch in batches if batch.num_rows
+    ]
     if not non_empty:
-        no_partials = [column.unset(0) for column in columns]
-        return _table(np.empty(0, dtype=np.int64), pa.array([], pa.string()), no_partials, columns)
-    table = pa.Table.from_batches(non_empty).unify_dictionaries()
+        none = np.empty(0, dtype=np.int64)
+        return _table(none, pa.array([], pa.string()), [column.unset(0) for column in columns], columns, none)
+    table = pa.Table.from_batches([batch for _, batch in non_empty]).unify_dictionaries()
     keys: pa.DictionaryArray = table["key"].combine_chunks()
     panes, pane_of = _distinct(table["time"].to_numpy() // pane_ms)
-    # One number per (pane, key) makes each group an index into plain arrays. This is faster than Arrow's group_by over
-    # both columns: about twice as fast for a single batch.
-    groups, group_of = _distinct(pane_of * len(keys.dictionary) + keys.indices.to_numpy())
-    pane_of_group, key_of_group = np.divmod(groups, len(keys.dictionary))
+    workers, worker_of_batch = np.unique([worker for worker, _ in non_empty], return_inverse=True)
+    worker_of = np.repeat(worker_of_batch, [batch.num_rows for _, batch in non_empty])
+    # One number per (pane, worker, key) makes each group an index into plain arrays. This is faster than Arrow's
+    # group_by over these columns: about twice as fast for a single batch.
+    groups, group_of = _distinct((pane_of * len(workers) + worker_of) * len(keys.dictionary) + keys.indices.to_numpy())
+    place_of_group, key_of_group = np.divmod(groups, len(keys.dictionary))
+    pane_of_group, worker_of_group = np.divmod(place_of_group, len(workers))
     partials = prepare_partials(table, group_of, len(groups), columns)
-    return _table(panes[pane_of_group] * pane_ms, keys.dictionary.take(pa.array(key_of_group)), partials, columns)
+    keys_of_groups = keys.dictionary.take(pa.array(key_of_group))
+    return _table(panes[pane_of_group] * pane_ms, keys_of_groups, partials, columns, workers[worker_of_group])
 
 
 def prepare_partials(
@@ -80,14 +93,18 @@ def merge_partials(tables: Sequence[pa.Table], by: Sequence[str], columns: Seque
     return merged
 
 
-def merge_rows(tables: Sequence[pa.Table], columns: Sequence[PartialColumn]) -> pa.Table:
-    """Merge rows to one per pane and key, with ROWS_COLUMN: the number of rows of each.
+def merge_rows(rows_by_worker: Mapping[int, Sequence[pa.Table]], columns: Sequence[PartialColumn]) -> pa.Table:
+    """Merge rows to one per pane, worker and key, with ROWS_COLUMN: the number of rows of each.
 
-    Rows are partials whose `key` is a dictionary. The result is like that of `to_partials`, in an undefined order.
+    Rows are partials whose `key` is a dictionary. The result is like that of `to_worker_partials`, in an undefined
+    order.
     """
-    ones = [pa.array(np.ones(table.num_rows, dtype=np.int64)) for table in tables]
-    counted = [table.append_column(ROWS_COLUMN.name, one) for table, one in zip(tables, ones, strict=True)]
-    merged = merge_partials(counted, ("pane", "key"), (*columns, ROWS_COLUMN))
+    rows = pa.concat_tables(table for tables in rows_by_worker.values() for table in tables)
+    counts = [sum(table.num_rows for table in tables) for tables in rows_by_worker.values()]
+    workers = np.repeat(np.array(list(rows_by_worker), dtype=np.int32), counts)
+    rows = rows.append_column(ROWS_COLUMN.name, pa.array(np.ones(rows.num_rows, dtype=np.int64)))
+    rows = rows.append_column("worker", pa.array(workers))
+    merged = merge_partials([rows], ("pane", "key", "worker"), (*columns, ROWS_COLUMN))
     return merged.set_column(1, "key", merged["key"].cast(pa.string()))
 
 
@@ -110,10 +127,14 @@ def _distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _table(
-    panes: NDArray[np.int64], keys: pa.Array, partials: Sequence[NDArray[Any]], columns: Sequence[PartialColumn]
+    panes: NDArray[np.int64],
+    keys: pa.Array,
+    partials: Sequence[NDArray[Any]],
+    columns: Sequence[PartialColumn],
+    workers: NDArray[np.int64],
 ) -> pa.Table:
     arrays = {column.name: as_arrow(column, values) for column, values in zip(columns, partials, strict=True)}
-    return pa.table({"pane": panes, "key": keys, **arrays})
+    return pa.table({"pane": panes, "key": keys, **arrays, "worker": workers.astype(np.int32)})
 
 
 def newest_pane(partials: pa.Table, previous: int | None) -> int | None:

@@ -159,7 +159,7 @@ def test_rows_of_every_aggregate_merge_to_the_partials_of_all_tuples() -> None:
         rows = row_format.from_partials(to_partials([batch], 10, columns))
         (record,) = row_format.records("tuples", 0, rows, ())
         tables.append(row_format.read(record.value, record.headers))
-    merged = merge_rows(tables, columns)
+    merged = merge_rows({0: tables}, columns)
     order = [("pane", "ascending"), ("key", "ascending")]
     names = [column.name for column in columns]
     assert merged.sort_by(order).select(["pane", "key", *names]).to_pylist() == (

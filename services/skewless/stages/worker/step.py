@@ -15,10 +15,11 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, ROWS_COLUMN, PartialColumn
 from skewless.algorithms.hashing import partition_of_keys
-from skewless.algorithms.partials import merge_partials, merge_rows, newest_pane, to_partials
+from skewless.algorithms.partials import merge_partials, merge_rows, to_worker_partials
 from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.engine.step import Sample, Step
@@ -80,10 +81,6 @@ class _Input:
     """Buffered rows of the splitter, which are not yet merged."""
     buffered: _Size = field(default_factory=_Size)
     """Number of buffered tuples and rows, and the bytes of their records."""
-    reduced: list[pa.Table] = field(default_factory=list)
-    """Partials since the last commit."""
-    held: _Size = field(default_factory=_Size)
-    """Size of these partials."""
     last_forwarded: WatermarkState = NOTHING_REPORTED
     """Last state that was reported downstream."""
     newest_pane: int | None = None
@@ -118,8 +115,10 @@ class WorkerStep(Step):
         self._aggregator_partitions = aggregator_partitions
         self._topic = topic
         self._inputs: dict[int, _Input] = {}
-        self._buffered, self._held = _Size(), _Size()
-        """Totals over all partitions."""
+        self._buffered = _Size()
+        """Total over all partitions."""
+        self._reduced: list[pa.Table] = []
+        """Partials of all partitions since the last commit, with the column `worker`: the number of the partition."""
         self._tuples_in: Counter[int] = Counter()
         """Tuples received by worker partition, for the metrics."""
         self._rows_in: Counter[int] = Counter()
@@ -140,7 +139,7 @@ class WorkerStep(Step):
         input_ = self._inputs.pop(partition, None)
         if input_ is not None:
             self._buffered -= input_.buffered
-            self._held -= input_.held
+            self._reduced = [table.filter(pc.not_equal(table["worker"], partition)) for table in self._reduced]
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Buffer the tuples and rows of a batch, and update the watermarks."""
@@ -171,7 +170,9 @@ class WorkerStep(Step):
     @property
     def wants_commit(self) -> bool:
         """Whether the step holds more partials than one commit should write."""
-        return self._held.rows > HELD_ROWS or self._held.bytes > HELD_BYTES
+        rows: int = sum(table.num_rows for table in self._reduced)
+        size: int = sum(table.nbytes for table in self._reduced)
+        return rows > HELD_ROWS or size > HELD_BYTES
 
     def _read_single_tuple(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
         """Return key, values and time of a record with one tuple (`worker_input.encoding: record`)."""
@@ -199,23 +200,20 @@ class WorkerStep(Step):
         self._tuples_in[partition] += tuples
         self._rows_in[partition] += size.rows
         if self._buffered.rows > BUFFER_ROWS or self._buffered.bytes > BUFFER_BYTES:
-            for other in self._inputs.values():
-                self._reduce(other)
+            self._reduce()
 
-    def _reduce(self, input_: _Input) -> None:
-        """Reduce the buffered tuples and rows of a partition to partials."""
-        reduced = []
-        if input_.tuples:
-            reduced.append(to_partials(input_.tuples, self._pane_ms, self._columns))
-        if input_.rows:
-            reduced.append(merge_rows(input_.rows, self._columns))
-        self._buffered -= input_.buffered
-        input_.tuples, input_.rows, input_.buffered = [], [], _Size()
-        for partials in reduced:
-            size = _Size(partials.num_rows, partials.nbytes)
-            input_.reduced.append(partials)
-            input_.held += size
-            self._held += size
+    def _reduce(self) -> None:
+        """Reduce the buffered tuples and rows to partials."""
+        # Those of all partitions at once: with many workers, each has few tuples per commit.
+        tuples = {partition: input_.tuples for partition, input_ in self._inputs.items() if input_.tuples}
+        rows = {partition: input_.rows for partition, input_ in self._inputs.items() if input_.rows}
+        if tuples:
+            self._reduced.append(to_worker_partials(tuples, self._pane_ms, self._columns))
+        if rows:
+            self._reduced.append(merge_rows(rows, self._columns))
+        for input_ in self._inputs.values():
+            input_.tuples, input_.rows, input_.buffered = [], [], _Size()
+        self._buffered = _Size()
 
     def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - event time only
         """Emit the partials since the last commit, then the watermarks that changed. Drop the partials."""
@@ -229,21 +227,12 @@ class WorkerStep(Step):
             yield from watermark_records("partials", range(self._aggregator_partitions), changed)
 
     def _partial_records(self) -> Iterator[OutputRecord]:
-        reduced: dict[int, pa.Table] = {}
-        for partition, input_ in self._inputs.items():
-            self._reduce(input_)
-            if input_.reduced:
-                reduced[partition] = self._merged(input_.reduced)
-                self._count_output(partition, input_, reduced[partition])
-            self._held -= input_.held
-            input_.reduced, input_.held = [], _Size()
-        if not reduced:
+        self._reduce()
+        tables, self._reduced = self._reduced, []
+        if not tables:
             return
-        columns = self._columns_of(reduced.values())
-        partials = pa.concat_tables(
-            with_rows(table, columns).append_column("worker", pa.array(np.full(table.num_rows, partition, np.int32)))
-            for partition, table in reduced.items()
-        )
+        partials = self._merged(tables)
+        self._count_output(partials)
         targets = partition_of_keys(partials["key"], self._aggregator_partitions)
         headers = [schema_header(PARTIALS), *read_time_header(self._take_read_time())]
         for target in range(self._aggregator_partitions):
@@ -260,21 +249,23 @@ class WorkerStep(Step):
         return max(read_times, default=None)
 
     def _merged(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Return one partial per pane, worker and key. It has ROWS_COLUMN if one of the tables does."""
         if len(tables) == 1:
             return tables[0]
-        columns = self._columns_of(tables)
-        return merge_partials([with_rows(table, columns) for table in tables], ("pane", "key"), columns)
-
-    def _columns_of(self, tables: Iterable[pa.Table]) -> Sequence[PartialColumn]:
-        """Return the partial columns, with ROWS_COLUMN if some of the tables have it."""
         has_rows = any(ROWS_COLUMN.name in table.column_names for table in tables)
-        return (*self._columns, ROWS_COLUMN) if has_rows else self._columns
+        columns = (*self._columns, ROWS_COLUMN) if has_rows else self._columns
+        by = ("pane", "key", "worker")
+        names = [*by, *(column.name for column in columns)]
+        return merge_partials([with_rows(table, columns).select(names) for table in tables], by, columns)
 
-    def _count_output(self, partition: int, input_: _Input, partials: pa.Table) -> None:
+    def _count_output(self, partials: pa.Table) -> None:
         """Update the metrics for partials that are about to be emitted."""
-        if partials.num_rows:
-            input_.keys, input_.newest_pane = partials.num_rows, newest_pane(partials, input_.newest_pane)
-            self._partials_out[partition] += partials.num_rows
+        workers, panes = partials["worker"].to_numpy(), partials["pane"].to_numpy()
+        for partition in np.unique(workers).tolist():
+            own, input_ = panes[workers == partition], self._inputs[partition]
+            input_.keys, newest = len(own), int(own.max())
+            input_.newest_pane = newest if input_.newest_pane is None else max(newest, input_.newest_pane)
+            self._partials_out[partition] += len(own)
 
     def max_event_time(self, partition: int) -> int | None:
         """Return the start in ms of the newest pane that was emitted."""

@@ -207,6 +207,18 @@ def test_worker_revoked_partition_no_longer_counts_towards_a_commit_request(monk
     assert expected == [True, False]
 
 
+def test_worker_revoked_partition_leaves_the_partials_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 0)
+    step = worker()
+    step.assign(7, None, ())
+    work(step, columns(ROWS))
+    work(step, columns(ROWS), partition=7)
+    work(step, columns(ROWS))
+    step.revoke(7)
+    rows = rows_in(step.flush(0))
+    assert sorted((row["worker"], row["key"], row["sum"]) for row in rows) == [(6, "a", 8), (6, "a", 8), (6, "b", 4)]
+
+
 def test_worker_load_metrics_equal_the_written_partials(monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffer of a hot partition is reduced several times between two commits. Each key is written once."""
     monkeypatch.setattr(worker_step, "BUFFER_ROWS", 2)
