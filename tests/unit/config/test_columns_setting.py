@@ -18,7 +18,7 @@ from skewless.wire.columns import WriteColumns, write_packed, write_table
         ({"event_time": {"late_rule": "event_time"}, "topics": {"columns": "packed"}}, write_packed),
         ({"topics": {"columns": "arrow"}}, write_table),
     ],
-    ids=str,
+    ids=["unset", "late rule of 0.2", "packed", "arrow"],
 )
 def test_topics_columns_unset_are_those_of_0_2_with_its_rule_for_late_tuples(
     parts: dict[str, Any], write: WriteColumns
