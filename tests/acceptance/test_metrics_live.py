@@ -116,12 +116,12 @@ def routed(pipeline: Pipeline) -> list[Sample]:
     (port,), over, last = free_ports(1), threading.Event(), list[Sample]()
 
     def done() -> bool:
+        committed = pipeline.written("worker-input") > 0 and pipeline.tuples("worker-input") == BATCHES * BATCH
         last[:] = scraped(port)
-        sent = value(last, "skewless_tuples_total") == BATCHES * BATCH
         flushed = any(
             sample.name == "skewless_router_worker_load_share_ratio" for sample in last
         )  # metrics are updated at a commit
-        return over.is_set() or (sent and flushed and not pipeline.is_open("worker-input"))
+        return over.is_set() or (committed and flushed)
 
     def watch() -> None:
         until(done, every_s=0.05, limit_s=LIMIT_S)
