@@ -8,6 +8,7 @@ Nothing depends on it: if the process has ended, the task runs the function itse
 from __future__ import annotations
 
 import logging
+import pickle
 import socket
 import threading
 from collections.abc import Callable
@@ -79,7 +80,9 @@ class _EndedError(Exception):
 def _ask(holder: Address, secret: bytes, request: object, answers: SimpleQueue[Any]) -> None:
     try:
         with Client((LOOPBACK, holder.port), authkey=secret) as connection:
-            connection.send(request)
+            # Without a copy of the whole request in memory, which `send` and `recv` make.
+            with open(connection.fileno(), "wb", closefd=False) as stream:
+                pickle.dump(request, stream)
             answers.put(connection.recv())
     except (OSError, EOFError, AuthenticationError) as error:
         answers.put((_EndedError(repr(error)), None))
@@ -94,10 +97,12 @@ def _serve(listener: Listener, secret: bytes) -> None:
 
 
 def _answer(connection: Connection, secret: bytes) -> None:
-    with connection, suppress(OSError, EOFError, AuthenticationError):  # the caller has ended or has another secret
+    # The caller has ended or has another secret.
+    with connection, suppress(OSError, EOFError, pickle.UnpicklingError, AuthenticationError):
         deliver_challenge(connection, secret)
         answer_challenge(connection, secret)
-        function, arguments = connection.recv()
+        with open(connection.fileno(), "rb", closefd=False) as stream:
+            function, arguments = pickle.load(stream)  # noqa: S301 - the caller knows the secret
         failure, result = None, None
         try:
             result = function(*arguments)
