@@ -46,8 +46,8 @@ FLOORS = (
 
 PURE_LIBRARIES = (
     "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "dataclasses", "decimal", "enum",
-    "fractions", "functools", "hashlib", "heapq", "itertools", "math", "mmh3", "numba", "numpy", "operator", "pyarrow",
-    "pydantic", "struct", "types", "typing", "zlib",
+    "fractions", "functools", "hashlib", "heapq", "itertools", "math", "mmap", "mmh3", "numba", "numpy", "operator",
+    "pyarrow", "pydantic", "struct", "types", "typing", "zlib",
 )  # fmt: skip
 """Libraries that the pure core may import, without their modules for I/O or random numbers."""
 
@@ -177,6 +177,13 @@ def impure_calls(path: Path) -> Names:
     yield from ((line, name) for line, name in syntax(path).attributes if name in methods)
 
 
+def file_mappings(path: Path) -> Names:
+    """Yield the calls of mmap that map a file. Without one it provides memory."""
+    for call in ast.walk(ast.parse(path.read_text())):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "mmap.mmap" and ast.unparse(call.args[0]) != "-1":
+            yield call.lineno, "mmap.mmap"
+
+
 def test_algorithm_imports_only_pure_libraries_and_the_ground_floor() -> None:
     assert_none(offenders(modules("algorithms"), lambda path: not_in(path, *PURE_LIBRARIES)))
 
@@ -185,7 +192,9 @@ def test_algorithm_calls_nothing_that_reads_writes_or_draws() -> None:
     def files(path: Path) -> Names:
         return ((line, name) for line, name in syntax(path).attributes if name in {"load", "save"})
 
-    assert_none(offenders(modules("algorithms"), lambda path: (*impure_calls(path), *files(path))))
+    assert_none(
+        offenders(modules("algorithms"), lambda path: (*impure_calls(path), *files(path), *file_mappings(path)))
+    )
 
 
 def step_modules() -> list[Path]:
