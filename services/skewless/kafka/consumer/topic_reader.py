@@ -17,7 +17,7 @@ from skewless.kafka.reachability import QUIET
 from skewless.kafka.settings import KafkaSettings
 from skewless.wire.record import Headers
 
-POLL_S = 0.05
+POLL_S = 0.01
 STALL_TIMEOUT_S = 60.0
 """Maximum wait for records that exist: an open transaction hides them until the broker aborts it."""
 Records = list[Message]
