@@ -262,6 +262,7 @@ def latency(system: str, bootstrap: str, options: argparse.Namespace) -> dict[st
         file.write_text(yaml.safe_dump(pipeline(f"{topic}-stream", bootstrap, topic, 0)))
         out = f"{topic}.plain" if system == "plain" else f"{topic}-stream.aggregates"
         arguments = ["-m", "skewless", "stream", "-f", str(file), "--master", options.master]
+        arguments += ["--checkpoint", str(Path(folder) / "checkpoint")]
         if system == "plain":
             create(bootstrap, out)
             arguments = Query("plain-live", options.master, bootstrap, topic, 0, folder).arguments()
