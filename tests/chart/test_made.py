@@ -113,8 +113,9 @@ def test_values_schema_objects_are_closed_unless_shared_or_free() -> None:
     managed_fields = "/$defs/apis.meta.v1.FieldsV1"  # Kubernetes itself allows any field here
     added_format = "/$defs/AddedFormatSettings"  # only its package knows its settings
     named_values = "/$defs/SplitterSettings/properties/values/anyOf/0"  # users choose the names
+    added_fields = "/$defs/TableSettings/properties/fields"  # and those of these headers
     arguments = "/$defs/AggregatorSettings/properties/aggregates/items/anyOf/1"  # packages add aggregates
-    free = {managed_fields, added_format, named_values, arguments}
+    free = {managed_fields, added_format, named_values, added_fields, arguments}
     assert open_objects == {"/properties/extraObjects/items", "/properties/global", *free}
 
 

@@ -247,6 +247,7 @@ DECISIONS = {
     "lab/inspection/inspector.py": "sections of settings",
     "lab/inspection/pipeline_file.py": "sections of settings",
     "asyncapi/document.py": "sections of settings",
+    "algorithms/partials.py": "columns",
     "apidocs/examples.py": "sections of settings",
     "config/pipeline_settings.py": "sections of settings",
     "config/problems.py": "sections of settings",
