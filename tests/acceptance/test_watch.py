@@ -49,11 +49,11 @@ STIR = 2_000
 """Records of a new hot key, to which the grouping assigns more workers."""
 RATE_INTERVAL = "10s"
 """Time in s that covers several scrapes, even if some are slow on a busy machine."""
-TUPLES = 'sum by (stage) (skewless_tuples_total{stage!~"sink|join|left|right|ranker|ranksink"})'
-"""Tuples by stage. The sinks and the ranker read results, and the other stages two topics of their own."""
+TUPLES = 'sum by (stage) (skewless_tuples_total{stage!~"sink|join|left|right|enricher|ranker|ranksink"})'
+"""Tuples by stage. The sinks and the ranker read results, and the other stages write no tuples."""
 COUNTING = {*STAGES, "flusher"}
 """Stages that process tuples."""
-RUNNING = {*STAGES, *SINK_MODES, *RANK_SINKS, *REPARTITIONING, "join", "ranker"}
+RUNNING = {*STAGES, *SINK_MODES, *RANK_SINKS, *REPARTITIONING, "join", "ranker", "enricher"}
 LATER_MS = START_MS + 3_600_000
 DASHBOARDS = [json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))]
 OPTIONAL = {"cluster", "namespace"}
@@ -172,8 +172,9 @@ def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
             pipeline.running() as supervisor,
             pipeline.running_sinks() as sinks,
             pipeline.running_repartition() as repartition,
+            pipeline.running_enricher() as enricher,
         ):
-            seen = Watched(Api(prometheus.url), pipeline, [supervisor, *sinks, repartition])
+            seen = Watched(Api(prometheus.url), pipeline, [supervisor, *sinks, repartition, enricher])
             prometheus.watch(seen.ports)
             look_at_rest(seen, source)
             resize(seen, supervisor)

@@ -279,6 +279,22 @@ class Pipeline:
             yield supervisor
 
     @contextlib.contextmanager
+    def running_enricher(self) -> Iterator[Supervisor]:
+        """Run the stage that adds fields to the records of the source, until the end of the block.
+
+        Its table has no rows. This pipeline does not read what the stage writes.
+        """
+        table = f"{self.name}-table"
+        created = self.admin.create_topics([NewTopic(table, 1, 1, config={"cleanup.policy": "compact"})])
+        created[table].result(WAIT_S)
+        settings = {"topic": table, "key": {"field": "key"}, "fields": {"name": "name"}, "missing": "keep"}
+        document = json.loads(self.file.read_text())
+        document |= {"source": {"topic": f"{self.name}.enriched"}, "join": None}
+        document["enrich"] = {"topic": self.source.topic, "tables": [settings]}
+        with self._running_only({"enricher"}, document, "enrich") as supervisor:
+            yield supervisor
+
+    @contextlib.contextmanager
     def _running_sink(self, stage: str, sink: Mapping[str, str]) -> Iterator[Supervisor]:
         document = json.loads(self.file.read_text())
         document["sink"] = {"url": f"sqlite://{self.folder}/{stage}.db", **sink}
