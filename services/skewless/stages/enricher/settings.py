@@ -31,7 +31,9 @@ class TableSettings(SettingsModel):
     topic: TopicName = Field(description="Compacted topic with the rows. A record without a value deletes its row.")
     format: FormatChoice = JsonSettings()
     encoding: Literal["utf8", "int64", "int32"] = Field(
-        "utf8", description="Encoding of the record keys of this topic, as `splitter.key.encoding`."
+        "utf8",
+        description="Encoding of the record keys of this topic, as `splitter.key.encoding`, and of those of "
+        "`enrich.topic` with `key: {from: record_key}`.",
     )
     key: TableKeySettings = Field(
         TableKeySettings.model_validate({"from": "record_key"}),

@@ -29,7 +29,6 @@ class EnricherStep(StatelessStep):
         self.parser = RecordParser(settings.records)
         self.waits: Callable[[], tuple[str, ...]] = tuple
         """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
-        self._tables = tables
         self._lookups = [
             _Lookup(f"enrich.tables.{number}", of_table, table)
             for number, (of_table, table) in enumerate(zip(settings.tables, tables, strict=True))
@@ -52,8 +51,9 @@ class EnricherStep(StatelessStep):
         invalid = {row: reason.replace("values.", "enrich.", 1) for row, reason in parsed.invalid if self._needs_rows}
         added: list[list[tuple[str, bytes]]] = [[] for _ in batch.values]
         for number, lookup in enumerate(self._lookups):
-            keys: list[str | None] = [None] * len(added)
+            keys: list[str | None]
             if (column := parsed.values.get(f"tables.{number}.key")) is not None:
+                keys = [None] * len(added)
                 for row, key in zip(parsed.records.tolist(), column.to_pylist(), strict=True):
                     keys[row] = key
             else:
@@ -76,25 +76,25 @@ class EnricherStep(StatelessStep):
 
     def collect_metrics(self) -> Iterator[Sample]:
         """Yield the numbers of rows, of unreadable rows, and of records without a row, by table."""
-        for lookup, table in zip(self._lookups, self._tables, strict=True):
-            yield Sample("skewless_enricher_table_rows", (table.topic,), len(table))
-            yield Sample("skewless_enricher_unreadable_rows_total", (table.topic,), table.unreadable)
-            yield Sample("skewless_enricher_missing_rows_total", (table.topic,), lookup.missing)
+        for lookup in self._lookups:
+            table, labels = lookup.table, (lookup.table.topic,)
+            yield Sample("skewless_enricher_table_rows", labels, len(table))
+            yield Sample("skewless_enricher_unreadable_rows_total", labels, table.unreadable)
+            yield Sample("skewless_enricher_missing_rows_total", labels, lookup.missing)
 
 
 class _Lookup:
     """Finds the headers that a table adds to records."""
 
     def __init__(self, path: str, settings: TableSettings, table: Table) -> None:
+        self.table = table
         self.encoding = settings.encoding
         self.missing = 0
         """Number of records without a row, or whose row lacks a field, since the process started."""
         self._path = path
-        self._topic = settings.topic
         self._names = tuple(settings.fields)
         self._keeps = settings.missing == "keep"
         self._default = None if settings.default is None else settings.default.encode()
-        self._table = table
 
     def find(self, keys: Sequence[str | None]) -> Iterator[tuple[OwnHeaders, str]]:
         """Yield for each key the headers of its record, and the reason why the record is invalid; empty if it is not.
@@ -108,17 +108,17 @@ class _Lookup:
             yield headers, "" if self._keeps else reason
 
     def _of(self, key: str | None) -> tuple[OwnHeaders, str]:
-        texts = None if key is None else self._table.fields(key)
+        texts = None if key is None else self.table.fields(key)
         headers: list[tuple[str, bytes]] = []
         lacking = ""
         for name, text in zip(self._names, texts or [None] * len(self._names), strict=True):
             value = self._default if text is None else text.encode()
             if text is None:
-                lacking = lacking or f"its row in table {self._topic} has no field {name}"
+                lacking = lacking or f"its row in table {self.table.topic} has no field {name}"
             if value is not None:
                 headers.append((name, value))
         if key is None:
             lacking = f"{self._path}.key is missing"
         elif texts is None:
-            lacking = f"table {self._topic} has no row for its key ({self._path}.key)"
+            lacking = f"table {self.table.topic} has no row for its key ({self._path}.key)"
         return headers, lacking
