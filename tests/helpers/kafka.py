@@ -111,11 +111,16 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
-    """Create topics with these numbers of partitions, and wait until the broker lists them."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-    for future in admin.create_topics([NewTopic(topic, count, 1) for topic, count in partitions.items()]).values():
-        future.result()
+def create_topics(bootstrap: str, partitions: Mapping[str, int], **options: str) -> None:
+    """Create topics with these numbers of partitions and options, and wait until the broker lists them."""
+    create_with(AdminClient({"bootstrap.servers": bootstrap, "log_level": 2}), partitions, **options)
+
+
+def create_with(admin: AdminClient, partitions: Mapping[str, int], **options: str) -> None:
+    """Create topics by a client that may do so, and wait until the broker lists them."""
+    topics = [NewTopic(topic, count, 1, config=options) for topic, count in partitions.items()]
+    for future in admin.create_topics(topics).values():
+        future.result(WAIT_S)
     # The controller answers before a busy broker has read its answer from the log.
     until(lambda: partitions.keys() <= admin.list_topics(timeout=WAIT_S).topics.keys())
 
@@ -285,8 +290,7 @@ class Pipeline:
         Its table has no rows. This pipeline does not read what the stage writes.
         """
         table = f"{self.name}-table"
-        created = self.admin.create_topics([NewTopic(table, 1, 1, config={"cleanup.policy": "compact"})])
-        created[table].result(WAIT_S)
+        create_with(self.admin, {table: 1}, **{"cleanup.policy": "compact"})
         settings = {"topic": table, "key": {"field": "key"}, "fields": {"name": "name"}, "missing": "keep"}
         document = json.loads(self.file.read_text())
         document |= {"source": {"topic": f"{self.name}.enriched"}, "join": None}

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import create_topics
+from helpers.kafka import create_topics, create_with
 from integration.secured import Secured, secured_broker
 from skewless.cli.main import main
 
@@ -120,8 +120,7 @@ def test_command_without_rights_names_what_to_grant(secured: Secured, folder: Fo
 
 
 def create_topics_of(secured: Secured, folder: Folder) -> None:
-    admin = AdminClient(secured.admin_options())  # must outlive its futures
-    admin.create_topics([NewTopic(folder.topic, 1, 1)])[folder.topic].result()
+    create_with(AdminClient(secured.admin_options()), {folder.topic: 1})
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource
 
+from helpers.kafka import create_topics
 from helpers.waiting import until
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.reachability import wait_until_reachable
@@ -36,9 +37,7 @@ def own_broker() -> Iterator[Broker]:
 
 def create_topic(bootstrap: str, **config: str) -> str:
     name = f"test-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([NewTopic(name, 1, 1, config=config)]).values():
-        future.result()
+    create_topics(bootstrap, {name: 1}, **config)
     return name
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import STAGES, START_MS
+from helpers.kafka import STAGES, START_MS, create_with
 from integration.secured import Secured, secured_broker
 from skewless.cli.main import main
 from skewless.config import acls
@@ -75,8 +75,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def fill(options: dict[str, str | int], topic: str, partitions: int) -> None:
     """Create a topic with sales, of which half are of shop s0. The last two records are invalid."""
-    admin = AdminClient(options)  # must outlive its futures
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(LIMIT_S)
+    create_with(AdminClient(options), {topic: partitions})
     producer = Producer(options | {"enable.idempotence": True})
     for number in range(RECORDS):
         shop = 0 if number // partitions % 2 else number % SHOPS

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import START_MS, Pipeline, Record, Source, read
+from helpers.kafka import START_MS, Pipeline, Record, Source, create_topics, read
 from skewless.cli.main import main
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.wire.record import OutputRecord
@@ -99,8 +99,7 @@ def test_replay_writes_each_record_once_to_each_topic(pipeline: Pipeline, broker
     assert contents(replayed(pipeline)) == once
 
     other = f"{source}-repair"
-    admin = AdminClient({"bootstrap.servers": broker})  # must outlive its futures
-    admin.create_topics([NewTopic(other, 2, 1)])[other].result()
+    create_topics(broker, {other: 2})
     assert "3 records replayed" in replay(pipeline, "--to", other)
     assert "0 records replayed" in replay(pipeline, "--to", other)
     assert contents(replayed(pipeline, other)) == once

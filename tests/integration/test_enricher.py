@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
-from helpers.kafka import START_MS, Pipeline, Sent, Source
+from helpers.kafka import START_MS, Pipeline, Sent, Source, create_with
 from helpers.waiting import WAIT_S, until
 from skewless.errors import BrokerError
 from skewless.lab.local.supervisor import Supervisor
@@ -35,8 +35,7 @@ class UserTable:
     def __init__(self, bootstrap: str, partitions: int = 2, config: Mapping[str, str] = COMPACTED) -> None:
         self.topic = f"users-{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-        topic = NewTopic(self.topic, partitions, 1, config=dict(config))
-        self.admin.create_topics([topic])[self.topic].result()
+        create_with(self.admin, {self.topic: partitions}, **config)
         self._servers = {"bootstrap.servers": bootstrap, "log_level": 2}
 
     def put(self, rows: Mapping[int, str | None], partition: int = -1) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
+from helpers.kafka import create_topics
 from skewless.cli.main import main
 
 pytestmark = pytest.mark.broker
@@ -21,8 +22,7 @@ RECORDS = 3_000
 @pytest.fixture
 def topic(broker: str) -> str:
     name = f"inspect-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": broker})  # must outlive its futures
-    admin.create_topics([NewTopic(name, 3, 1)])[name].result()
+    create_topics(broker, {name: 3})
     return name
 
 

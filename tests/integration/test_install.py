@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from helpers.docs_blocks import ROOT
+from helpers.kafka import create_topics
 from skewless.version import VERSION
 
 pytestmark = pytest.mark.thorough
@@ -64,8 +65,7 @@ def test_wheel_in_an_empty_environment_inspects_a_topic_and_writes_its_pipeline(
     installed: Run, broker: str, tmp_path: Path
 ) -> None:
     topic = "installed-clicks"
-    admin = AdminClient({"bootstrap.servers": broker})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    create_topics(broker, {topic: 1})
     producer = Producer({"bootstrap.servers": broker})
     for number in range(1_000):
         value = {"item": "hot" if number % 2 else f"item-{number}", "time": 1_700_000_000_000 + number}

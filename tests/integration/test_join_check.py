@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import START_MS
+from helpers.kafka import START_MS, create_topics
 from skewless.cli.main import main
 
 pytestmark = pytest.mark.broker
@@ -34,8 +34,7 @@ class Topics:
         self.file.write_text(json.dumps(document))
 
     def create(self, side: str, partitions: int = 2, **options: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self.broker})  # must outlive its futures
-        admin.create_topics([NewTopic(self.names[side], partitions, 1, config=options)])[self.names[side]].result()
+        create_topics(self.broker, {self.names[side]: partitions}, **options)
 
     def write(self, side: str, rows: Iterable[Row]) -> None:
         producer = Producer({"bootstrap.servers": self.broker})

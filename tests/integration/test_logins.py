@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from helpers.identity_provider import IdentityProvider
-from helpers.kafka import START_MS
+from helpers.kafka import START_MS, create_with
 from helpers.waiting import until
 from integration.secured import (
     ADMIN,
@@ -92,8 +92,7 @@ def allow(secured: Secured, principal: str, name: str = "p") -> None:
 def prepare(secured: Secured, principal: str) -> None:
     """Create the source topic with records, and allow the principal what the pipeline needs."""
     allow(secured, principal)
-    admin = AdminClient(secured.admin_options())  # the client must outlive its futures
-    admin.create_topics([NewTopic("raw", 1, 1)])["raw"].result(RUN_S)
+    create_with(AdminClient(secured.admin_options()), {"raw": 1})
     producer = Producer(secured.admin_options())
     for number in range(RECORDS):
         entry = {"key": f"k{number % KEYS}", "time": START_MS + number * 1000}
@@ -215,7 +214,8 @@ def test_stage_with_tokens_survives_an_outage_of_the_provider(
         return delivered[0]
 
     def has_committed(offset: int) -> bool:
-        return offsets.committed("p-splitter", "raw")[0].offset >= offset
+        committed = offsets.committed("p-splitter", "raw").get(0)
+        return committed is not None and committed.offset >= offset
 
     with (tmp_path / "log").open("wb") as log:
         command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(file)]

@@ -17,9 +17,9 @@ import psutil
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import STAGES, Pipeline, Source
+from helpers.kafka import STAGES, Pipeline, Source, create_with
 from helpers.waiting import until
 from integration.secured import Secured, secured_broker
 from skewless.cli import main
@@ -172,9 +172,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         running.add_users({"ann": CANARY})
         pipeline = PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}})
         running.allow(acls.acls_by_principal(pipeline, dict.fromkeys(acls.ROLES, "ann")))
-        admin = AdminClient(running.admin_options())
-        for future in admin.create_topics([NewTopic("raw", 1, 1)]).values():
-            future.result()
+        create_with(AdminClient(running.admin_options()), {"raw": 1})
         yield running
 
 

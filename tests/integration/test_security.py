@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import STAGES, START_MS
+from helpers.kafka import STAGES, START_MS, create_with
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
@@ -157,9 +157,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         rights["team"] = OF_PREFIX
         running.add_users(dict.fromkeys(rights, PASSWORD))
         running.allow(rights)
-        admin = AdminClient(running.admin_options())
-        for future in admin.create_topics([NewTopic("raw", 1, 1)]).values():
-            future.result()
+        create_with(AdminClient(running.admin_options()), {"raw": 1})
         yield running
 
 
@@ -470,8 +468,7 @@ def test_client_untrusted_certificate_authority_is_reported_with_its_cause(secur
 @pytest.mark.thorough
 def test_broker_with_mutual_tls_accepts_client_certificates_and_refuses_others(tmp_path: Path) -> None:
     with secured_broker(tmp_path, mutual=True) as mutual:
-        admin = AdminClient(mutual.admin_options())
-        admin.create_topics([NewTopic("raw", 1, 1)])["raw"].result(DEADLINE_S)
+        create_with(AdminClient(mutual.admin_options()), {"raw": 1})
         known = document(mutual, ADMIN)
         known["kafka"]["sasl"] = {"mechanism": "PLAIN", "username": ADMIN, "password": ADMIN_PASSWORD}
         settings = PipelineSettings.model_validate(known)

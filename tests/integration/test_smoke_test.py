@@ -6,9 +6,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import create_topics
+from helpers.kafka import create_topics, create_with
 from integration.secured import secured_broker
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
@@ -54,9 +54,7 @@ def test_smoke_test_without_stages_reports_them_before_its_timeout(
 @pytest.mark.thorough
 def test_smoke_test_acls_are_sufficient_and_necessary(tmp_path: Path) -> None:
     with secured_broker(tmp_path) as secured:
-        admin = AdminClient(secured.admin_options())
-        for future in admin.create_topics([NewTopic("raw", 2, 1), NewTopic("p.aggregates", 1, 1)]).values():
-            future.result(30)
+        create_with(AdminClient(secured.admin_options()), {"raw": 2, "p.aggregates": 1})
         secured.add_users({"checker": WORD})
         settings = PipelineSettings.model_validate(
             {"name": "p", "source": {"topic": "raw"}, "kafka": secured.kafka("checker", WORD)}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from helpers.kafka import STAGES
+from helpers.kafka import STAGES, create_topics
 from skewless import topology
 from skewless.cli.main import main
 from skewless.config import topic_plan
@@ -28,7 +28,7 @@ from skewless.kafka.admin.topic_options import ANY_TIME_MS, TIMESTAMP_LIMITS, kn
 def settings(broker: str) -> PipelineSettings:
     """Return a pipeline whose source topic exists, with 3 partitions. Its other topics do not exist."""
     name = f"t-{uuid.uuid4().hex[:8]}"
-    create(broker, NewTopic(f"{name}-source", 3, 1))
+    create_topics(broker, {f"{name}-source": 3})
     return pipeline(broker, name)
 
 
@@ -38,12 +38,6 @@ def pipeline(bootstrap: str, name: str, **parts: Any) -> PipelineSettings:
     return PipelineSettings.model_validate(
         {"name": name, "source": {"topic": f"{name}-source"}, "kafka": kafka, **small, **parts}
     )
-
-
-def create(bootstrap: str, topic: NewTopic) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.create_topics([topic]).values():
-        future.result()
 
 
 def names(settings: PipelineSettings) -> tuple[str, ...]:
@@ -91,7 +85,7 @@ def test_topics_check_without_topics_lists_each_and_creates_none(settings: Pipel
 
 def test_topics_apply_changed_number_of_workers_is_refused_and_creates_nothing(settings: PipelineSettings) -> None:
     bootstrap = settings.kafka.bootstrap_servers
-    create(bootstrap, NewTopic(settings.topic("worker-input"), 6, 1))
+    create_topics(bootstrap, {settings.topic("worker-input"): 6})
     with pytest.raises(CheckFailedError, match=r"worker-input: has 6 partitions, the configuration wants 5"):
         topic_plan.apply(settings)
     with pytest.raises(BrokerError):
@@ -148,8 +142,8 @@ def test_topics_check_topic_with_retention_by_bytes_is_named(settings: PipelineS
 
 
 def test_topics_apply_existing_topic_with_wrong_options_is_named_with_each(settings: PipelineSettings) -> None:
-    failures = NewTopic(settings.topic("aggregates"), 2, 1, config={"message.timestamp.type": "LogAppendTime"})
-    create(settings.kafka.bootstrap_servers, failures)
+    wrong = {"message.timestamp.type": "LogAppendTime"}
+    create_topics(settings.kafka.bootstrap_servers, {settings.topic("aggregates"): 2}, **wrong)
     with pytest.raises(CheckFailedError) as raised:
         topic_plan.apply(settings)
     assert "aggregates: cleanup.policy is delete, should be compact" in str(raised.value)

@@ -360,7 +360,7 @@ def check_limit(count: int, topic: str) -> None:
 
 def _partition_counts(settings: PipelineSettings, *topics: str) -> dict[str, int]:
     admin = Admin(settings.kafka)
-    counts = admin.partition_counts()
+    counts = admin.partition_counts(needed=topics)
     check_visible(settings, counts, *topics)
     return counts
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
+from helpers.kafka import create_topics
 from helpers.waiting import until_in_thread
 from skewless.engine.app import App, StageRuntime
 from skewless.engine.executor import StepExecutor
@@ -79,10 +80,7 @@ class Harness:
 
     def __post_init__(self) -> None:
         self.kafka = KafkaSettings(bootstrap_servers=self.bootstrap)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        topics = [NewTopic(self.topic(name), self.partitions, 1) for name in ("in", "out")]
-        for made in admin.create_topics(topics).values():
-            made.result(timeout=20)
+        create_topics(self.bootstrap, {self.topic(name): self.partitions for name in ("in", "out")})
 
     def topic(self, name: str) -> str:
         return f"{self.prefix}.{name}"

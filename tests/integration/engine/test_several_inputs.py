@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from helpers.kafka import create_topics
 from integration.engine.harness import Harness, running, until
 from skewless.engine.app import StageRuntime
 from skewless.engine.start_checks import Input
@@ -58,10 +58,7 @@ class Merge(MultiInputStep):
 @pytest.fixture
 def harness(broker: str) -> Harness:
     harness = Harness(broker)
-    admin = AdminClient({"bootstrap.servers": broker})
-    admin.create_topics([NewTopic(harness.topic("right"), harness.partitions, 1)])[harness.topic("right")].result(
-        timeout=20
-    )
+    create_topics(broker, {harness.topic("right"): harness.partitions})
     return harness
 
 

@@ -20,6 +20,8 @@ from skewless.kafka.settings import KafkaSettings
 Result = TypeVar("Result")
 
 RETRY_INTERVAL_S = 0.1
+NEW_TOPIC_S = 1.0
+"""Time within which every broker lists a topic after the controller has answered that it is created."""
 _BROKER_DEFAULT = -1
 """Replication factor in a request to create a topic that stands for `default.replication.factor`."""
 
@@ -43,9 +45,18 @@ class Admin:
         self._kafka = kafka
         self._client = connect_admin(kafka)
 
-    def partition_counts(self) -> dict[str, int]:
-        """Return the number of partitions of every visible topic, by its full name."""
-        return {name: len(topic.partitions) for name, topic in self._metadata().topics.items() if not topic.error}
+    def partition_counts(self, needed: Collection[str] = ()) -> dict[str, int]:
+        """Return the number of partitions of every visible topic, by its full name.
+
+        If a topic of `needed` is not visible, the method waits for `NEW_TOPIC_S`: it may have just been created.
+        """
+        deadline = time.monotonic() + NEW_TOPIC_S
+        while True:
+            topics = self._metadata().topics
+            counts = {name: len(topic.partitions) for name, topic in topics.items() if not topic.error}
+            if counts.keys() >= set(needed) or time.monotonic() > deadline:
+                return counts
+            time.sleep(RETRY_INTERVAL_S)
 
     def check_visible(self, names: Iterable[str]) -> None:
         """Raise BrokerError for a topic that may not be described: otherwise it looks as if it did not exist."""
