@@ -17,12 +17,26 @@ from skewless.kafka.settings import TLS_FILES, KafkaSettings
 Client = TypeVar("Client")
 
 log = logging.getLogger(__name__)
+LIBRDKAFKA = "skewless.librdkafka"
+"""Logger of librdkafka's lines."""
 
 
 def librdkafka_version() -> str:
     """Return the version of librdkafka, such as 2.16.0."""
     version: str = confluent_kafka.libversion()[0]
     return version
+
+
+def librdkafka_logger() -> logging.Logger:
+    """Return the logger of librdkafka's lines. In a process that has not set up its log, it has errors only.
+
+    Such a process is a command or a task of Spark, and its user would read warnings of requests that librdkafka repeats
+    by itself: for example to a coordinator that still loads its transactions.
+    """
+    logger = logging.getLogger(LIBRDKAFKA)
+    if logger.level == logging.NOTSET and not logging.getLogger().handlers:
+        logger.setLevel(logging.ERROR)
+    return logger
 
 
 def create_client(client_type: Callable[[dict[str, Any]], Client], options: Mapping[str, Any]) -> Client:

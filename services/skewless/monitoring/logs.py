@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from pythonjsonlogger.json import JsonFormatter
 
 from skewless import topology
+from skewless.kafka.clients import LIBRDKAFKA
 from skewless.monitoring.outage_filter import OutageFilter
 from skewless.monitoring.settings import LogSettings
 
@@ -21,7 +22,6 @@ log = logging.getLogger("skewless")
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 TEXT_OF_STAGES = "%(asctime)s %(levelname)s %(stage)s %(name)s: %(message)s"
 """Format of a process that runs several stages."""
-LIBRDKAFKA = "skewless.librdkafka"
 ABOUT_BROKERS = (LIBRDKAFKA, "skewless.engine.consumer_loop")
 """Loggers that repeat their messages while a broker is unavailable."""
 CHATTY = ("skewless.engine.app",)

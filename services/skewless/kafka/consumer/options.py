@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-
 from skewless.kafka import client_statistics
+from skewless.kafka.clients import librdkafka_logger
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
 METADATA_INTERVAL_MS = "topic.metadata.refresh.interval.ms"
@@ -51,5 +50,5 @@ def consumer_options(
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "partition.assignment.strategy": "range",
-        "logger": logging.getLogger("skewless.librdkafka"),
+        "logger": librdkafka_logger(),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -16,7 +15,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from skewless.errors import TransactionAbortedError
 from skewless.kafka import client_statistics
 from skewless.kafka.client_statistics import ClientStatistics
-from skewless.kafka.clients import create_client
+from skewless.kafka.clients import create_client, librdkafka_logger
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.errors import authorization_error, classify_transaction_error
 from skewless.kafka.settings import KafkaSettings, TransportSettings
@@ -102,7 +101,7 @@ class OutputProducer(ABC):
             "delivery.report.only.error": True,
             "on_delivery": self._on_delivery,
             **self.client.options(),
-            "logger": logging.getLogger("skewless.librdkafka"),
+            "logger": librdkafka_logger(),
         }
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:

@@ -1,0 +1,30 @@
+"""Lines of librdkafka: all in a process that has set up its log, errors elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from skewless.kafka.clients import LIBRDKAFKA, librdkafka_logger
+
+
+@pytest.fixture(autouse=True)
+def unused_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Restore the level of the logger, which no client of this process has used in the test."""
+    level = logging.getLogger(LIBRDKAFKA).level
+    monkeypatch.setattr(logging.getLogger(LIBRDKAFKA), "level", logging.NOTSET)
+    yield
+    logging.getLogger(LIBRDKAFKA).setLevel(level)
+
+
+def test_librdkafka_logger_without_a_log_of_the_process_has_errors_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    assert not librdkafka_logger().isEnabledFor(logging.WARNING)
+    assert librdkafka_logger().isEnabledFor(logging.ERROR)
+
+
+def test_librdkafka_logger_with_a_log_of_the_process_has_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
+    assert librdkafka_logger().isEnabledFor(logging.WARNING)
