@@ -368,6 +368,8 @@ class ModelConsumer:
         self.membership: Membership | None = None
         self._assigned: set[int] | None = None
         """Partitions that the group has assigned; None before an assignment, and after its end."""
+        self._lost = False
+        """Whether the assignment is lost. A call of `assign` clears this mark before the callback runs (librdkafka)."""
         self._polled_at = link.broker.clock.now
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
@@ -388,6 +390,7 @@ class ModelConsumer:
         self._subscribed = False
 
     def memberid(self) -> str:
+        self._notice_suspension()
         return "" if self.membership is None else str(self.membership.member)
 
     def poll(self, timeout: float) -> Message | None:
@@ -433,8 +436,7 @@ class ModelConsumer:
         if self._link.suspended:
             self._link.suspended = False
             if suspended_s > SESSION_S and self.membership is not None:
-                self.membership = None
-                self._end_assignment("on_lost")
+                self.membership, self._lost = None, True
 
     def _follow_group(self) -> None:
         own = self.membership
@@ -444,10 +446,12 @@ class ModelConsumer:
                 self._fenced = True
                 self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
             return
-        if own is None or known is None:
-            self._end_assignment("on_lost")
+        if own is not None and known is None:
+            own = self.membership = None
+            self._lost = True
+        if own is None:
+            self._end_assignment("on_lost" if self._lost else "on_revoke")
             if not self._subscribed:  # by the callback
-                self.membership = None
                 return
             own = self.membership = Membership(self._instance, self._group.join(self._instance), -1)
         if self._group.waits_for(self._instance):
@@ -485,6 +489,9 @@ class ModelConsumer:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self._link.check()
+        # librdkafka notices the end of the session in a thread of its own.
+        self._notice_suspension()
+        self._lost = False
         self._callback_assigned = True
         assert all(at.offset >= self._broker.begins[at.partition] for at in partitions), "offset out of range"
         self._positions = {at.partition: at.offset for at in partitions}
@@ -492,8 +499,7 @@ class ModelConsumer:
 
     def consumer_group_metadata(self) -> Membership:
         self._link.check()
-        assert self.membership is not None
-        return self.membership
+        return self.membership or Membership(self._instance, 0, -1)
 
     # Records
 

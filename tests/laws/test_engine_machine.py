@@ -254,6 +254,12 @@ class TransportMachine(RuleBasedStateMachine):
         for partition in range(self.partitions):
             self.write(partition, records, marker=False)
 
+    @rule(number=some_process, seconds=st.sampled_from([4.0, 12.5]), unnoticed_polls=st.sampled_from([0, 4]))
+    def suspend(self, number: int, seconds: float, unnoticed_polls: int) -> None:
+        if process := self.process(number):
+            process.link.suspended, process.link.unnoticed_polls = True, unnoticed_polls
+            self.clock.advance(seconds)
+
     @rule(number=some_process)
     def kill(self, number: int) -> None:
         if process := self.process(number):
@@ -321,6 +327,22 @@ class TransportMachine(RuleBasedStateMachine):
                     self.clock.advance(self.transport.commit_interval_s * LATEST)
                     other.turn()
                     other.work_off()
+
+    def suspend_and_replace(self, suspended: Process, away_s: float) -> None:
+        """Suspend the only process for some time, and start another one in its place."""
+        suspended.link.suspended = suspended.disturbed = suspended.duplicated = True
+        self.clock.advance(away_s)
+        self.start(0)
+        successor = self.processes[-1]
+        for _ in range(3):
+            self.write_to_all(2)
+            self.take_turn(successor, commit=True, fetch=8)
+            successor.work_off()
+        # The successor has an open transaction while the suspended process continues.
+        self.write_to_all(2)
+        self.take_turn(successor, commit=False, fetch=8)
+        successor.work_off()
+        self.take_turn(successor, commit=False, fetch=8)
 
     # Invariants
 
@@ -506,7 +528,8 @@ TestExactlyOnceIntoStore.settings = RUNS
 
 
 @pytest.mark.parametrize(
-    "moment", ["idle", "in a transaction", "with unsent records", "before an outage", "in an outage"]
+    "moment",
+    ["idle", "in a transaction", "with unsent records", "before an outage", "in an outage", "in a revocation"],
 )
 @pytest.mark.parametrize("away_s", [4.0, 12.5, 16.0])
 @pytest.mark.parametrize("unnoticed_polls", [0, 4])
@@ -519,7 +542,7 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
         machine.write_to_all(4)
         machine.all_take_turns(4)
         (suspended,) = machine.processes
-        if moment == "in a transaction":
+        if moment in {"in a transaction", "in a revocation"}:
             machine.write_to_all(4)
             machine.take_turn(suspended, commit=False, fetch=8)
             suspended.work_off()
@@ -532,19 +555,14 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
         suspended.link.all_brokers_down = moment == "before an outage"
         if moment == "in an outage":
             suspended.plan("describe_group", Fault("time out before", 5))
-        suspended.link.suspended = suspended.disturbed = suspended.duplicated = True
-        machine.clock.advance(away_s)
-        machine.start(0)
+        if moment == "in a revocation":
+            machine.broker.group.rebalance()
+            suspended.link.interlude = lambda _kind: machine.suspend_and_replace(suspended, away_s)
+            suspended.plan("send_offsets", Fault("meanwhile replaced"))
+            machine.take_turn(suspended, commit=False, fetch=8)
+        else:
+            machine.suspend_and_replace(suspended, away_s)
         successor = machine.processes[-1]
-        for _ in range(3):
-            machine.write_to_all(2)
-            machine.take_turn(successor, commit=True, fetch=8)
-            successor.work_off()
-        # The successor has an open transaction while the suspended process continues.
-        machine.write_to_all(2)
-        machine.take_turn(successor, commit=False, fetch=8)
-        successor.work_off()
-        machine.take_turn(successor, commit=False, fetch=8)
         suspended.link.unnoticed_polls = unnoticed_polls
         machine.all_take_turns(8)
         assert isinstance(suspended.failure, FencedError)

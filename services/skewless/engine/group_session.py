@@ -126,14 +126,21 @@ class GroupSession:
             # Without this call the client would fetch at once, from offsets that it chooses.
             consumer.assign([])
 
-        def on_revoke(_consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        def on_revoke(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+            # librdkafka calls this function also after the session has expired, if assign() was called in between or if
+            # partitions are being revoked already. The consumer then has no member id.
+            if not consumer.memberid():
+                on_lost(consumer, partitions)
+                return
             self._statistics.rebalances["revoked"] += 1
             self._defer_error(callbacks.revoke, partitions)
+            if not consumer.memberid():
+                self._defer_error(self._check_not_replaced, partitions)
 
         def on_lost(_consumer: Consumer, partitions: list[KafkaPartition]) -> None:
             self._statistics.rebalances["lost"] += 1
             self._defer_error(callbacks.lose, partitions)
-            self._defer_error(lambda _partitions: self._check_not_replaced(), partitions)
+            self._defer_error(self._check_not_replaced, partitions)
 
         self._consumer.subscribe(self._topics, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
@@ -286,7 +293,7 @@ class GroupSession:
             time.sleep(MEMBERSHIP_POLL_S)
         return False
 
-    def _check_not_replaced(self) -> None:
+    def _check_not_replaced(self, _partitions: Collection[TopicPartition]) -> None:
         """Raise FencedError if another process may have joined under this instance id after the session expired."""
         try:
             if self._membership.member_id() in {None, self._member_id}:
