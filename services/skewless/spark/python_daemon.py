@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 
+import pandas as pd  # noqa: F401 - pyarrow imports it at its first conversion of a NumPy array
 import pyspark.worker  # noqa: F401 - imported for the processes that are forked
 from pyspark.daemon import manager
 

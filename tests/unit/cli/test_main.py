@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -96,10 +97,11 @@ def test_main_unknown_command_names_the_closest() -> None:
         assert result.output.endswith(f"unknown command {name}{hint} `skewless --help` lists all commands.\n")
 
 
-def test_main_help_imports_no_expensive_module() -> None:
+def imported(modules: Iterable[str], arguments: list[str]) -> str:
+    """Return those of the modules that a command imports."""
     program = (
-        "import sys; from skewless.cli.main import main; main(['--help'], standalone_mode=False); "
-        f"sys.exit(' '.join(name for name in {HEAVY} if name in sys.modules))"
+        f"import sys; from skewless.cli.main import main; main({arguments}, standalone_mode=False); "
+        f"sys.exit(' '.join(name for name in {[*modules]} if name in sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -108,7 +110,17 @@ def test_main_help_imports_no_expensive_module() -> None:
         check=False,
         env={"PYTHONPATH": ":".join(sys.path)},
     )
-    assert done.stderr.strip() == ""
+    return done.stderr.strip()
+
+
+def test_main_help_imports_no_expensive_module() -> None:
+    assert imported(HEAVY, ["--help"]) == ""
+
+
+def test_command_that_loads_a_pipeline_does_not_import_what_only_spark_and_the_stages_need(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: clicks\nsource: {topic: clicks}\nsplitter: {key: {field: page}}\n")
+    assert imported(("faust", "numba", "pandas", "pyspark"), ["config", "check", "-f", str(file)]) == ""
 
 
 def test_main_version_equals_the_package_version() -> None:

@@ -68,7 +68,7 @@ EMIT_COUNT = counting_column("emit_count")
 """Number of emissions of a key of a window, without the one at its close. A column of the state, so that it survives
 restarts. A deferred emission is counted when the row changes."""
 NO_ROWS = np.empty(0, dtype=np.int64)
-NO_KEYS = pa.array([], pa.string())
+NO_KEYS = pa.nulls(0, pa.string())
 
 
 class WindowState(Enum):
