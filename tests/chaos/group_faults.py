@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from chaos.context import SESSION_S, ChaosContext
-from chaos.process_faults import was_hit
+from chaos.process_faults import ABORTABLE, was_hit
 from chaos.process_group import StageProcess
 from skewless.lab.local.child_process import ChildProcess
 
@@ -88,19 +88,31 @@ def duplicate(context: ChaosContext) -> Iterator[float]:
 def zombie(context: ChaosContext) -> Iterator[float]:
     """Freeze a process longer than its session, start another of its name, and resume the first one.
 
-    The process must be a member of its group. A process that is frozen before it joins, or joins again, is not a zombie
-    when it resumes: it joins as a duplicate instance does.
+    It is frozen at a random moment or at a named point of a transaction. The process must be a member of its group. A
+    process that is frozen before it joins, or joins again, is not a zombie when it resumes: it joins as a duplicate
+    instance does.
     """
     member = context.pick()
     if member is None or "instance" in context.used or not context.process_group.is_assigned(member):
         return
     context.used.add("instance")
-    child = context.process_group.freeze(member)
+    child = member.child
+    yield from _freeze(context, member)
     yield SESSION_S + context.rng.uniform(0.5, 3.0)
     if child is not None and member.child is child and child.poll() is None and member in context.process_group.members:
         yield from _replaced(context, member, child)
     context.process_group.thaw(member, child)
     context.used.remove("instance")
+
+
+def _freeze(context: ChaosContext, member: StageProcess) -> Iterator[float]:
+    point = context.rng.choice((None, None, "produced", "before-commit", "before-abort"))
+    if point is None:
+        context.process_group.freeze(member)
+        return
+    if point == "before-abort":
+        context.arm(member, "before-commit", "raise", error=ABORTABLE)
+    yield from was_hit(context, member, context.arm(member, point, "stop"), "stops")
 
 
 def _replaced(context: ChaosContext, member: StageProcess, child: ChildProcess) -> Iterator[float]:
