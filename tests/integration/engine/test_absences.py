@@ -6,10 +6,11 @@ import json
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from helpers.kafka import START_MS, Pipeline, Source
 from helpers.tiers import thorough_except
@@ -19,6 +20,7 @@ from skewless.lab.local.broker import Broker
 
 SESSION_S = 6.0
 TRANSPORT = {"commit_interval_s": 0.2, "session_timeout_s": SESSION_S, "transaction_timeout_s": 8.0}
+ABORTABLE = {"error": KafkaError.ILLEGAL_GENERATION, "reason": "by the test", "txn_requires_abort": True}
 BEYOND_S = 3.0
 """Time in s by which an absence exceeds the session."""
 
@@ -26,9 +28,9 @@ BEYOND_S = 3.0
 class Splitter:
     """One process of the splitter, with fault points."""
 
-    def __init__(self, pipeline: Pipeline, label: str) -> None:
+    def __init__(self, pipeline: Pipeline, label: str, instance: int) -> None:
         self.log = pipeline.folder / f"{label}.log"
-        self.child = pipeline.start("splitter", log=self.log, armed=True)
+        self.child = pipeline.start("splitter", instance, log=self.log, armed=True)
 
     @property
     def lines(self) -> list[str]:
@@ -42,8 +44,8 @@ class Splitter:
 
 
 @contextmanager
-def running(pipeline: Pipeline, label: str) -> Iterator[Splitter]:
-    splitter = Splitter(pipeline, label)
+def running(pipeline: Pipeline, label: str, instance: int = 0) -> Iterator[Splitter]:
+    splitter = Splitter(pipeline, label, instance)
     try:
         until(splitter.is_assigned)
         yield splitter
@@ -63,19 +65,25 @@ def ended(child: child_process.ChildProcess, limit_s: float = 30.0) -> int:
     return code
 
 
-@pytest.mark.parametrize("point", thorough_except([None], [None, "produced", "before-commit"]))
+@pytest.mark.parametrize(
+    "point", thorough_except([None], [None, "produced", "before-commit", "before-abort", "before-revoke"])
+)
 def test_executor_suspended_and_replaced_process_ends_and_its_successor_continues(
     broker: str, tmp_path: Path, point: str | None
 ) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 2), transport=TRANSPORT)
-    with running(pipeline, "suspended") as suspended:
+    with ExitStack() as others, running(pipeline, "suspended") as suspended:
         feed(pipeline.source, 0, 100)
         until(lambda: pipeline.tuples("tuples") == 100)
         if point is None:
             suspended.child.send_signal(signal.SIGSTOP)
         else:
+            if point == "before-abort":
+                pipeline.arm("splitter-0", "before-commit", "raise", error=ABORTABLE)
             pipeline.arm("splitter-0", point, "stop")
             feed(pipeline.source, 100, 100)
+            if point == "before-revoke":
+                others.enter_context(running(pipeline, "other", 1))
         suspended.wait_until_suspended()
         since = time.monotonic()
         with running(pipeline, "successor") as successor:
