@@ -533,10 +533,11 @@ TestExactlyOnceIntoStore.settings = RUNS
 )
 @pytest.mark.parametrize("away_s", [4.0, 12.5, 16.0])
 @pytest.mark.parametrize("unnoticed_polls", [0, 4])
+@pytest.mark.parametrize("kind", [TransportMachine, PlainMachine, StoreMachine])
 def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
-    away_s: float, moment: str, unnoticed_polls: int
+    kind: type[TransportMachine], away_s: float, moment: str, unnoticed_polls: int
 ) -> None:
-    machine = TransportMachine()
+    machine = kind()
     try:
         machine.begin(partitions=2, instances=1, batches=4, pause_after_s=1.0)
         machine.write_to_all(4)
@@ -558,7 +559,7 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
         if moment == "in a revocation":
             machine.broker.group.rebalance()
             suspended.link.interlude = lambda _kind: machine.suspend_and_replace(suspended, away_s)
-            suspended.plan("send_offsets", Fault("meanwhile replaced"))
+            suspended.plan(kind.of_transactions.get("send_offsets", "send_offsets"), Fault("meanwhile replaced"))
             machine.take_turn(suspended, commit=False, fetch=8)
         else:
             machine.suspend_and_replace(suspended, away_s)
