@@ -18,15 +18,15 @@ import psutil
 import pytest
 
 BUDGETS_CPU_S = {
-    "acceptance": 140,
-    "chart": 45,
-    "integration": 250,
-    "laws": 80,
-    "spark": 140,
-    "unit": 190,
+    "acceptance": 160,
+    "chart": 70,
+    "integration": 350,
+    "laws": 100,
+    "spark": 150,
+    "unit": 180,
     "vectors": 20,
 }
-"""CPU seconds of each folder in `make test`. Two cores have 960 s in 8 minutes."""
+"""CPU seconds of each folder in `make test`, as measured. Two cores have 1,200 s in 10 minutes."""
 TOLERANCE = 2
 """A run fails when a folder costs that many times its budget. A busy machine takes more CPU time for the same work."""
 SHORT_S = 0.2
