@@ -26,7 +26,7 @@ import psutil
 
 from bench.bench_latency import QUICK_START
 from bench.bench_one_process import PARTITIONS, WARM_UP_S, commands, feed, is_ready, measured
-from bench.kafka_streams import COUNT, compiled
+from bench.java_programs import COUNT, compiled
 from helpers.kafka import STAGES, Pipeline, Source
 from helpers.waiting import until
 from skewless.kafka.consumer.offsets import OffsetReader

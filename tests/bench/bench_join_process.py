@@ -38,7 +38,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.bench_join import HELD_BYTES, RECORD_BYTES, as_json, padded
-from bench.kafka_streams import JOIN, compiled
+from bench.java_programs import JOIN, compiled
 from helpers.kafka import free_ports
 from helpers.waiting import until
 from skewless.lab.datasets import DATASETS, DatasetOptions
