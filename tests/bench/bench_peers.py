@@ -12,7 +12,8 @@ Streams runs in one JVM with two threads. It uses the same parser, has a cache o
 JVMs have a heap of 1 GB at most.
 
 One JSON line per run: CPU seconds of all processes of the system including their start, CPU seconds of the broker, the
-peak of the resident memory, summed over the processes, and the wall time.
+peak of the resident memory, summed over the processes, and the wall time. `--table FILE` prints the table of
+docs/explanation/performance.md from these lines, and measures nothing.
 
     PYTHONPATH=services:tests python tests/bench/bench_peers.py [--records 10000000] [--repeats 1]
     [--systems skewless,buffer,flink,streams]
@@ -24,12 +25,13 @@ import argparse
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +47,14 @@ from helpers.kafka import create_topics
 from skewless.lab.local import kafka_process
 from skewless.lab.local.broker import Broker
 
+SYSTEMS = {
+    "skewless": "Skewless",
+    "buffer": "Skewless, `splitter.local.mode: buffer`",
+    "flink": "Flink",
+    "streams": "Kafka Streams",
+}
+BASELINE = "flink"
+"""System whose records per CPU second are 1 in the column of the ratio."""
 SOURCE = "events"
 PARTITIONS = 4
 WINDOW_MS, COMMIT_MS = 60_000, 500
@@ -205,12 +215,37 @@ def measured(
                 }
 
 
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of the documentation, with the smallest and the largest figure of the runs."""
+    columns = {
+        "records per CPU second": "records_per_cpu_s",
+        "CPU time, s": "cpu_s",
+        "CPU time of the broker, s": "broker_cpu_s",
+        "memory, MB": "peak_rss_mb",
+        "wall time, s": "wall_s",
+    }
+    runs = {system: [line for line in lines if line["system"] == system] for system in SYSTEMS}
+    rates = {
+        system: statistics.mean(line["records_per_cpu_s"] for line in found) for system, found in runs.items() if found
+    }
+    rows = [f"| system | ratio | {' | '.join(columns)} |", "| --- " * (len(columns) + 2) + "|"]
+    for system, rate in rates.items():
+        figures = [sorted({line[name] for line in runs[system]}) for name in columns.values()]
+        cells = [" to ".join(f"{figure:,}" for figure in dict.fromkeys((each[0], each[-1]))) for each in figures]
+        rows.append(f"| {SYSTEMS[system]} | {rate / rates[BASELINE]:.1f} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--systems", default="skewless,buffer,flink,streams")
+    parser.add_argument("--systems", default=",".join(SYSTEMS))
+    parser.add_argument("--table", type=Path, help="print the table of these lines, and measure nothing")
     options = parser.parse_args()
+    if options.table:
+        print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
+        return
     kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
     with Broker() as broker:
         process = psutil.Process(broker.pid)
