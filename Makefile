@@ -7,7 +7,8 @@ READY := .venv/.ready
 export PYTHONDONTWRITEBYTECODE :=
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-rest test-all test-kubernetes kafka-versions join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published lock release clean
+FAULTS_OF_ONE_BROKER := broker-kill,broker-outage,broker-restart,broker-stop,kill,point,rebalance,reset
+.PHONY: help setup test test-rest test-all test-kubernetes kafka-versions chaos chaos-brokers join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published growth lock release clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -40,6 +41,10 @@ kafka-versions: $(READY)  ## Run a part of the integration tests against other v
 chaos: $(READY)  ## Inject faults into the pipeline, by seed (SEEDS=1-20 FAULTS=kill,stop MODES=final,idle ARGS="--seconds 120")
 	@PYTHONPATH=services:tests $(BIN)/python -m chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" \
 		--modes "$(MODES)" $(ARGS)
+
+chaos-brokers: $(READY)  ## The same with three brokers that replicate all topics, of which one fails at a time (SEEDS=1-20)
+	@PYTHONPATH=services:tests $(BIN)/python -m chaos --brokers 3 --seeds $(or $(SEEDS),1-3) \
+		--faults "$(or $(FAULTS),$(FAULTS_OF_ONE_BROKER))" --modes "$(MODES)" $(ARGS)
 
 join-kills: $(READY)  ## Kill joins 20 times, with a late side, a stopped partition, 2 to 3 to 1 processes (RECORDS=200000)
 	@SKEWLESS_KILLS=$(or $(KILLS),20) SKEWLESS_PAUSE=$(or $(PAUSE),2) SKEWLESS_RECORDS=$(or $(RECORDS),200000) \
@@ -102,6 +107,10 @@ sql-kills: $(READY)  ## Kill and freeze sinks, flushers and their databases agai
 
 published: $(READY)  ## Run the published experiment live (35 minutes, resumable), and write the page of docs/
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_live.py --page docs/reference/published-experiment.md $(ARGS)
+
+growth: $(READY)  ## Measure what a pipeline costs as its load grows, and write the page of docs/ (20 minutes)
+	@mkdir -p build
+	@PYTHONPATH=services:tests $(BIN)/python tests/bench/bench_growth.py --lines build/growth.jsonl --page docs/reference/growth.md $(ARGS)
 
 lock:  ## Update the locked versions (needs uv)
 	@$(COMPILE) pyproject.toml --all-extras --group dev --upgrade --output-file requirements/lock.txt

@@ -34,10 +34,12 @@ FAULTS = {
         "ghost",
     ),
     "broker": ("broker-kill", "broker-stop", "disk"),
+    "one of three brokers": ("broker-kill", "broker-restart", "broker-stop", "kill"),
 }
-SEEDS = {"processes": 10, "broker": 6}
-MODES = {"processes": ("final", "open"), "broker": ("join",)}
-"""Scenarios of these runs. One run is compared while it runs and after it is drained, the other only when drained."""
+SEEDS = {"processes": 10, "broker": 6, "one of three brokers": 6}
+MODES = {"processes": ("final", "open"), "broker": ("join",), "one of three brokers": ()}
+"""Scenarios of these runs. One run is compared while it runs and after it is drained, the others only when drained."""
+BROKERS = {"one of three brokers": 3}
 PATIENCE = 20.0
 """Factor on the deadline of complete results. `make chaos` measures the delay; these tests only require completeness.
 """
@@ -55,6 +57,7 @@ def test_pipeline_under_faults_of_every_kind_gives_exact_results(tmp_path: Path,
         modes=MODES[of],
         always=True,
         patience=PATIENCE,
+        brokers=BROKERS.get(of, 1),
         strict=False,
     )
     outcome = run(plan, tmp_path)

@@ -41,6 +41,7 @@ def main() -> int:
             modes=options.modes,
             always=options.always,
             patience=options.patience,
+            brokers=options.brokers,
             strict=not options.lenient,
         )
         outcome = run(plan, place, shown=options.verbose)
@@ -61,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--modes", type=_modes, default=list(MODES), help=f"some of {','.join(MODES)}, or none")
     parser.add_argument("--always", action="store_true", help="give every seed all of these modes")
     parser.add_argument("--patience", type=float, default=1.0, help="factor on the time to complete results")
+    parser.add_argument("--brokers", type=int, default=1, help="1, or at least 3 that replicate all topics")
     parser.add_argument("--lenient", action="store_true", help="allow exit codes 1 and 3 without a reason")
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="duration of the faults")

@@ -33,6 +33,7 @@ def alone(fault: Callable[[ChaosContext], Iterator[float]]) -> Callable[[ChaosCo
     def guarded(context: ChaosContext) -> Iterator[float]:
         if "broker" not in context.used:
             context.used.add("broker")
+            context.server.choose(context.rng)
             yield from fault(context)
             context.used.remove("broker")
 
@@ -148,3 +149,6 @@ def watch(context: ChaosContext) -> Iterator[float]:
         yield 0.1
     context.journal.write(f"all stages made progress {seconds:.1f} s after the broker's return")
     context.recoveries.append(seconds)
+    # Otherwise the next fault could hit the only broker with all records.
+    while not context.server.is_in_sync() and context.now() < since + RECOVERY_S:
+        yield 0.1

@@ -60,6 +60,8 @@ class Plan:
     """Whether each seed has all of these features."""
     patience: float = 1.0
     """Factor on the deadline of complete results, for a busy machine."""
+    brokers: int = 1
+    """Brokers of the cluster. Several replicate all topics, and faults hit one at a time."""
     strict: bool = True
     """Whether a process may end by itself only when a fault justifies it."""
 
@@ -105,24 +107,26 @@ class Outcome:
 def run(plan: Plan, folder: Path, *, shown: bool = False) -> Outcome:
     """Run one plan. `folder` receives the journal and the logs of all processes."""
     folder.mkdir(parents=True, exist_ok=True)
-    with Journal(folder / "journal.log", shown=shown) as journal, Proxy() as proxy:
+    with Journal(folder / "journal.log", shown=shown) as journal, contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(Proxy()) for _ in range(plan.brokers)]
         journal.write(f"seed {plan.seed}, {plan.rate:,.0f} records/s, {plan.seconds:g} s of {', '.join(plan.faults)}")
         journal.write(str(plan.scenario))
-        outcome = _run(plan, folder, journal, proxy)
+        outcome = _run(plan, folder, journal, proxies)
         for line in outcome.failures or ["exact"]:
             journal.write(line)
     return outcome
 
 
-def _run(plan: Plan, folder: Path, journal: Journal, proxy: Proxy) -> Outcome:
+def _run(plan: Plan, folder: Path, journal: Journal, proxies: Sequence[Proxy]) -> Outcome:
     outcome = Outcome(plan, [], journal.counts)
-    server = Server(folder / "broker", proxy.port)
-    proxy.target = server.behind
+    server = Server(folder / "broker", *(proxy.port for proxy in proxies))
+    for proxy, node in zip(proxies, server.nodes, strict=True):
+        proxy.target = node.behind
     try:
-        server.start()
+        server.start_all()
         join = JoinSource(server.bootstrap, plan.scenario.join) if plan.scenario.join else None
-        pipeline = _pipeline(plan.scenario, join, server.bootstrap, proxy.port, folder)
-        context = ChaosContext.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict)
+        pipeline = _pipeline(plan.scenario, join, server.bootstrap, proxies, folder)
+        context = ChaosContext.of(plan.seed, journal, pipeline, server, proxies[0], strict=plan.strict)
         _inject_faults(outcome, context, join)
         if plan.compares_all:
             outcome.drained_s = _drain(journal, pipeline)
@@ -132,7 +136,7 @@ def _run(plan: Plan, folder: Path, journal: Journal, proxy: Proxy) -> Outcome:
         firsts = [topology.stage(name).outputs[0] for name in context.stages]
         outcome.failures += [f"{topic}: a transaction is open" for topic in firsts if pipeline.is_open(topic)]
     finally:
-        server.broker.stop()
+        server.stop()
     return outcome
 
 
@@ -141,12 +145,14 @@ def _has_hops(journal: Journal) -> bool:
     return not journal.counts["retentions"]
 
 
-def _pipeline(scenario: Scenario, join: JoinSource | None, bootstrap: str, port: int, folder: Path) -> Pipeline:
+def _pipeline(
+    scenario: Scenario, join: JoinSource | None, bootstrap: str, proxies: Sequence[Proxy], folder: Path
+) -> Pipeline:
     return Pipeline(
         bootstrap,
         folder,
         Source(bootstrap, scenario.partitions),
-        kafka={"bootstrap_servers": f"127.0.0.1:{port}"},
+        kafka={"bootstrap_servers": ",".join(f"127.0.0.1:{proxy.port}" for proxy in proxies)},
         transport={
             "commit_interval_s": scenario.commit_interval_s,
             "max_poll_records": 1_000,

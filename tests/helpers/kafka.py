@@ -118,7 +118,8 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int], **options: str)
 
 def create_with(admin: AdminClient, partitions: Mapping[str, int], **options: str) -> None:
     """Create topics by a client that may do so, and wait until the broker lists them."""
-    topics = [NewTopic(topic, count, 1, config=options) for topic, count in partitions.items()]
+    # Replicated as by default: once, unless the brokers are several.
+    topics = [NewTopic(topic, count, -1, config=options) for topic, count in partitions.items()]
     for future in admin.create_topics(topics).values():
         future.result(WAIT_S)
     # The controller answers before a busy broker has read its answer from the log.

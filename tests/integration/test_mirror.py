@@ -40,7 +40,7 @@ def link() -> Iterator[Proxy]:
 def remote(tmp_path_factory: pytest.TempPathFactory, link: Proxy) -> Iterator[Server]:
     """Start the other cluster, which the mirror reaches by the link."""
     server = Server(tmp_path_factory.mktemp("remote") / "broker", link.port)
-    link.target = server.behind
+    link.target = server.node.behind
     server.start()
     yield server
     server.broker.kill()
