@@ -127,14 +127,14 @@ class GroupSession:
             consumer.assign([])
 
         def on_revoke(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-            # librdkafka calls this function also after the session has expired, if assign() was called in between or if
-            # partitions are being revoked already. The consumer then has no member id.
+            # librdkafka marks partitions as lost when the session expires, but each call of assign() clears the mark.
+            # A consumer whose session has expired has no member id.
             if not consumer.memberid():
                 on_lost(consumer, partitions)
                 return
             self._statistics.rebalances["revoked"] += 1
             self._defer_error(callbacks.revoke, partitions)
-            if not consumer.memberid():
+            if not consumer.memberid():  # the coordinator has removed this member meanwhile
                 self._defer_error(self._check_not_replaced, partitions)
 
         def on_lost(_consumer: Consumer, partitions: list[KafkaPartition]) -> None:
