@@ -12,17 +12,20 @@ from collections import Counter
 FENCED = 3
 NO_BROKER_AT_START = "starts without a broker"
 OUTAGE_WITH_DUPLICATE = "outages with a duplicate"
+FROZEN_AT_STOP = "stops of frozen processes"
 JUSTIFIED: dict[str, tuple[int, int]] = {
     "duplicates": (FENCED, 2),
     "zombies": (FENCED, 1),
     OUTAGE_WITH_DUPLICATE: (FENCED, 1),
     NO_BROKER_AT_START: (FENCED, 1),
+    FROZEN_AT_STOP: (FENCED, 1),
 }
 """Fault, by its name in the journal -> exit code that it justifies, and the number of such ends per fault.
 
 Of two processes with one name, the one that joined the group first ends. It is restarted, and then the second one
 ends. After an outage that is longer than the session, both join again, and the first one of them ends, so each outage
-justifies one more end. A zombie is fenced by the process that replaced it in the group, and only the zombie may end.
+justifies one more end. A zombie is fenced by the process that replaced it in the group, and only the zombie may end. A
+process that is frozen when it is asked to stop reports when it resumes that its group has refused its last commit.
 """
 
 

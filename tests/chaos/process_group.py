@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from chaos.ends import FENCED, NO_BROKER_AT_START, OUTAGE_WITH_DUPLICATE
+from chaos.ends import FENCED, FROZEN_AT_STOP, NO_BROKER_AT_START, OUTAGE_WITH_DUPLICATE
 from chaos.journal import Journal
 from helpers.kafka import Pipeline
 from helpers.waiting import until
@@ -47,6 +47,8 @@ class StageProcess:
     """Size of its log at its start."""
     stop_requested_at: float | None = None
     """Time of the stop request."""
+    stopped_frozen: bool = False
+    """Whether the process was frozen at the stop request. Its group may refuse its last commit when it resumes."""
     unreachable_at: float = 0.0
     """Last time after the stop request at which the broker was unreachable. A clean stop waits for the broker."""
 
@@ -139,6 +141,10 @@ class ProcessGroup:
     def leave(self, member: StageProcess) -> None:
         """Send a process a request to stop cleanly."""
         member.stop_requested_at = now()
+        if member.child is not None and member.child.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):  # as in `weigh`
+                member.stopped_frozen = psutil.Process(member.child.pid).status() == psutil.STATUS_STOPPED
+        self.journal.counts[FROZEN_AT_STOP] += member.stopped_frozen
         self._signal(member, signal.SIGTERM, "SIGTERM", "leaves")
 
     def count_outage(self) -> None:
@@ -224,6 +230,8 @@ class ProcessGroup:
         if member.stop_requested_at is None:
             fenced = (FENCED,) if member.name in self.contested and not member.heir else ()
             return (-signal.SIGKILL, *(fenced if self.strict else TOLERATED))
+        if member.stopped_frozen:
+            return (0, -signal.SIGKILL, -signal.SIGTERM, FENCED)
         return (0, -signal.SIGKILL) if self.is_up(member) else (0, -signal.SIGKILL, -signal.SIGTERM)
 
     def _last_line(self, member: StageProcess) -> str:
