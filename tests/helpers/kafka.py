@@ -476,11 +476,12 @@ def ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLe
 
 def read(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[Record]:
     """Read all records that were written before the call; fails if an open transaction blocks some of them."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    client = {"bootstrap.servers": bootstrap, "reconnect.backoff.ms": 20}
+    admin = AdminClient({**client, "log_level": 2})
     wanted = ends(admin, topic, topics_partitions(admin, topic), IsolationLevel.READ_UNCOMMITTED)
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            **client,
             "group.id": "unused",
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if committed else "read_uncommitted",
@@ -490,10 +491,11 @@ def read(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[Reco
     )
     deadline = time.monotonic() + WAIT_S
     with contextlib.closing(consumer):
+        consumer.list_topics(topic, timeout=WAIT_S)  # any other first request waits for half a second
         waiting = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition, end in wanted.items() if end]
         consumer.assign(waiting)
         while waiting:
-            for message in consumer.consume(10_000, 0.1):
+            for message in consumer.consume(10_000, 0.02):
                 error = message.error()
                 if error is not None and error.code() != KafkaError._ALL_BROKERS_DOWN:
                     raise AssertionError(f"reading {topic}: {error.str()}")

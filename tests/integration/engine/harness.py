@@ -103,19 +103,21 @@ class Harness:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
+                "reconnect.backoff.ms": 20,
                 "group.id": "reader",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": isolation,
             }
         )
+        consumer.list_topics(self.topic(name), timeout=DEADLINE_S)  # any other first request waits for half a second
         consumer.assign([TopicPartition(self.topic(name), p, OFFSET_BEGINNING) for p in range(self.partitions)])
         values: dict[int, list[bytes]] = {partition: [] for partition in range(self.partitions)}
         ended: set[int] = set()
         deadline = time.monotonic() + DEADLINE_S
         while len(ended) < self.partitions:
             assert time.monotonic() < deadline, f"{self.topic(name)} cannot be read to its end"
-            for message in consumer.consume(1000, 0.2):
+            for message in consumer.consume(1000, 0.02):
                 if message.error() is None:
                     values[message.partition()].append(message.value() or b"")
                 else:
