@@ -8,9 +8,11 @@ from collections.abc import Callable
 
 WAIT_S = 180.0
 """Deadline in s of each wait, for a machine whose cores are all busy. A wait ends as soon as its condition holds."""
+PAUSE = 9
+"""Delay between two polls of a condition, divided by the time that a poll takes. Many conditions send requests to the
+broker. So this is the most that a test polls: a tenth of the time, because the cores have other tests to run."""
 LONGEST_S = 0.5
-"""Maximum delay in s between two polls of a condition that takes long. Many conditions send requests to the broker, and
-would otherwise slow down what they wait for."""
+"""Maximum delay in s between two polls of a condition that takes long."""
 
 
 def until(
@@ -22,7 +24,7 @@ def until(
 ) -> None:
     """Poll until a condition holds, and call `each` between two polls. Raises AssertionError at the deadline.
 
-    The delay between two polls is four times the time that a poll takes, but at least `every_s`.
+    The delay between two polls is `PAUSE` times the time that a poll takes, but at least `every_s`.
     """
     began = time.monotonic()
     deadline = began + limit_s
@@ -30,7 +32,7 @@ def until(
         if time.monotonic() > deadline:
             raise AssertionError(f"the condition did not hold within {limit_s:g} s")
         each()
-        time.sleep(max(every_s, min(LONGEST_S, 4 * (time.monotonic() - began))))
+        time.sleep(max(every_s, min(LONGEST_S, PAUSE * (time.monotonic() - began))))
         began = time.monotonic()
 
 
@@ -41,5 +43,5 @@ async def until_in_thread(holds: Callable[[], object], *, limit_s: float = WAIT_
     while not await asyncio.to_thread(holds):
         if time.monotonic() > deadline:
             raise AssertionError(f"the condition did not hold within {limit_s:g} s")
-        await asyncio.sleep(max(every_s, min(LONGEST_S, 4 * (time.monotonic() - began))))
+        await asyncio.sleep(max(every_s, min(LONGEST_S, PAUSE * (time.monotonic() - began))))
         began = time.monotonic()
