@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from helpers import kafka
 from helpers.tiers import thorough_except
 from skewless.cli.main import main
 from skewless.lab.local.broker import Broker
@@ -54,17 +55,8 @@ def summary(result: Result) -> dict[str, Any]:
 def read(servers: str, topic: str, partitions: int) -> list[list[tuple[int, bytes]]]:
     """Read (timestamp, value) of every record of every partition, to the ends."""
     logs: list[list[tuple[int, bytes]]] = [[] for _ in range(partitions)]
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    ended = 0
-    with contextlib.closing(consumer):
-        while ended < partitions:
-            message = consumer.poll(WAIT_S)
-            assert message is not None, "the end of a partition was not reached"
-            if message.error():
-                ended += 1
-            else:
-                logs[message.partition()].append((message.timestamp()[1], message.value()))
+    for record in kafka.read(servers, topic):
+        logs[record.partition].append((record.timestamp, record.value or b""))
     return logs
 
 

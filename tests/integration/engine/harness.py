@@ -132,7 +132,9 @@ class Harness:
         return {p: [str(n).encode() for n in range(p, records, self.partitions)] for p in range(self.partitions)}
 
     def committed(self) -> dict[int, tuple[int, str]]:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{self.prefix}-copy"})
+        client = {"bootstrap.servers": self.bootstrap, "reconnect.backoff.ms": 20}
+        consumer = Consumer({**client, "group.id": f"{self.prefix}-copy"})
+        consumer.list_topics(self.topic("in"), timeout=DEADLINE_S)  # as in `read`
         found = consumer.committed([TopicPartition(self.topic("in"), p) for p in range(self.partitions)], timeout=10)
         consumer.close()
         return {at.partition: (at.offset, at.metadata) for at in found}
