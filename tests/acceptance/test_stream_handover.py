@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, Truth, differences, read, truth, zipf_records
+from helpers.spark_driver import Driver
 from helpers.stage_hosts import FAULTS, stage_host
 from helpers.waiting import until
 from skewless import topology
@@ -88,20 +89,21 @@ def start_by_mistake(tested: Pipeline) -> None:
             child_process.stop(process)
 
 
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Driver]:
+    """Driver of the queries that take over. They share a session."""
+    running = Driver({})
+    yield running
+    running.close()
+
+
 @contextlib.contextmanager
-def streaming(tested: Pipeline, *options: str) -> Iterator[Path]:
-    """Run `skewless stream` in a process of its own until the end of the block; yields its log."""
+def streaming(driver: Driver, tested: Pipeline, *options: str) -> Iterator[Path]:
+    """Run `skewless stream` until the end of the block; yields its log."""
     log = tested.folder / "stream.log"
-    command = [sys.executable, "-m", "skewless", "stream", "-f", str(tested.file), "--trigger", "1s", *options]
-    more = ["--master", "local[2]", "--driver-memory", "1g"]
-    with log.open("wb") as output:
-        running = subprocess.Popen([*command, *more], stdout=output, stderr=output, env=os.environ)
-    try:
+    more = ["--trigger", "1s", "--master", "local[2]", "--driver-memory", "1g"]
+    with driver.running(log, "stream", "-f", str(tested.file), *options, *more):
         yield log
-        running.terminate()
-        assert running.wait(RUN_S) == 0, log.read_text()
-    finally:
-        running.kill()
 
 
 def check_exact(tested: Pipeline, closed_to: int | None = None) -> Truth:
@@ -116,7 +118,7 @@ def check_exact(tested: Pipeline, closed_to: int | None = None) -> Truth:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("emit", ["updates", "final"])
 def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
-    broker: str, tmp_path: Path, emit: str
+    broker: str, driver: Driver, tmp_path: Path, emit: str
 ) -> None:
     source = Source(broker, PARTITIONS)
     tested = Pipeline(
@@ -128,7 +130,7 @@ def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
     )
     new = skewless("stream", tested, "--take-over")
     assert (new.exit_code, "has not run yet" in new.output) == (2, True), new.output
-    with Feed(source, zipf_records(4_000_000, PARTITIONS, seed=31, keys=500, span_s=60_000), 200) as feed:
+    with Feed(source, zipf_records(400_000, PARTITIONS, seed=31, keys=500, span_s=6_000), 200) as feed:
         for turn in range(TURNS):
             written = tested.written("aggregator-changelog")
             with tested.running():
@@ -138,7 +140,7 @@ def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
             refused = skewless("stream", tested, "--available-now")
             assert (refused.exit_code, "--take-over" in refused.output) == (2, True), refused.output
             process_what_was_read(tested)
-            with streaming(tested, "--take-over", "--checkpoint", str(tmp_path / f"checkpoint-{turn}")) as log:
+            with streaming(driver, tested, "--take-over", "--checkpoint", str(tmp_path / f"checkpoint-{turn}")) as log:
                 until(lambda: log.read_text().count("micro-batch") >= 3, limit_s=RUN_S)
                 back = skewless("stream", tested, "--hand-back")
                 assert (back.exit_code, f"{tested.name} runs: stream" in back.output) == (3, True), back.output
