@@ -41,8 +41,8 @@ class PipelineOutput:
     """Records of the source topics, up to the splitter's committed offsets."""
     aggregates: DataFrame
     """Records of the topic with their results as JSON."""
-    dead_letters: DataFrame
-    """Dead letters with headers."""
+    dead_letters: DataFrame | None
+    """Dead letters with headers; None if the pipeline has none."""
     closed_until: Mapping[int, int]
     """By partition of `aggregates`: windows that end at or before this time are complete; MAX_WATERMARK: all."""
     ranks: DataFrame | None = None
@@ -70,7 +70,9 @@ def read(
         for topic, ranges in offset_ranges.items()
     }
     aggregates = results_as_json(written["aggregates"], settings)
-    return PipelineOutput(records, aggregates, written["dead-letters"], closed_until, written.get("top"))
+    has_dead_letters = any(first < end for first, end in offset_ranges["dead-letters"].values())
+    dead_letters = written["dead-letters"] if has_dead_letters else None
+    return PipelineOutput(records, aggregates, dead_letters, closed_until, written.get("top"))
 
 
 def results_as_json(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -127,7 +129,9 @@ def compared(
     The report has the `first` differences. Results that cannot be compared are counted under `left_out`, by reason.
     Spark caches the comparison until the end of the block.
     """
-    dead_letters = output.dead_letters.persist(StorageLevel.DISK_ONLY)
+    dead_letters = output.dead_letters
+    if dead_letters is not None:
+        dead_letters.persist(StorageLevel.DISK_ONLY)
     records = _with_refused(output.records, dead_letters, settings)
     result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, None))
     expected, names = batch_pipeline.results(result, settings), list(batch_pipeline.fields(settings))
@@ -146,8 +150,9 @@ def compared(
         yield Comparison(report, differences, result, rank_differences)
     finally:
         result.close()
-        dead_letters.unpersist()
         rows.unpersist()
+        if dead_letters is not None:
+            dead_letters.unpersist()
         if ranks is not None:
             ranks.unpersist()
 
@@ -164,11 +169,13 @@ def _compared_ranks(
     return joined.withColumn("kind", _kind(settings))
 
 
-def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
+def _with_refused(records: DataFrame, dead_letters: DataFrame | None, settings: PipelineSettings) -> DataFrame:
     """Return the input of the batch, with the records that the live run refused as too far in the future."""
+    source = kafka_source.of_source(records, settings)
+    if dead_letters is None:
+        return source
     # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
-    refused = kafka_source.dead_letters_of_source(dead_letters, TOO_FAR_AHEAD, settings)
-    return kafka_source.with_refused(kafka_source.of_source(records, settings), refused)
+    return kafka_source.with_refused(source, kafka_source.dead_letters_of_source(dead_letters, TOO_FAR_AHEAD, settings))
 
 
 def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -211,11 +218,13 @@ def _left_out(rows: DataFrame, closed_until: Mapping[int, int], since: int | Non
 
 def _with_expired_left_out(
     rows: DataFrame,
-    dead_letters: DataFrame,
+    dead_letters: DataFrame | None,
     settings: PipelineSettings,
     columns: Sequence[str] = ("window_start", "key"),
 ) -> DataFrame:
     """Leave out the (window, key) pairs of partials that the aggregator refused because the window had expired."""
+    if dead_letters is None:
+        return rows
     # The dead letter of such partials has them as value, an Arrow table. It names the window if windows overlap.
     assigner = settings.aggregator.windows
 
@@ -283,7 +292,7 @@ def summary(rows: DataFrame, differences: DataFrame, first: int) -> dict[str, An
         "left_out": left_out,
         "differences": sum(kinds.values()),
         "differences_by_kind": kinds,
-        "first_differences": [
-            row.asDict() for row in differences.orderBy("window_start", "key").limit(first).collect()
-        ],
+        "first_differences": (
+            [row.asDict() for row in differences.orderBy("window_start", "key").limit(first).collect()] if kinds else []
+        ),
     }

@@ -98,8 +98,7 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
         cached.append(reread)
         classified = classified.unionByName(reread.withColumn("late", F.lit(False)))
     classified = classified.where(F.col("kind") != SPLIT)
-    late_count = classified.where("late").agg(F.sum(LOAD_COLUMN.name)).first()
-    late_in_heads = int(late_count[0] or 0) if late_count else 0
+    late_in_heads = _late_in_heads(classified) if watermarks else 0
     on_time = classified.where("not late")
     if plan.windows.overlap > 1:
         on_time = on_time.withColumn("window", F.explode("window"))
@@ -199,6 +198,12 @@ def _classified(rows: DataFrame, watermarks: Mapping[SplitId, int], to_reread: M
     joined = rows.join(F.broadcast(splits), [*SPLIT_ID], "left").where("reread is null or not reread")
     late = (F.col("kind") == TUPLE) & F.col("watermark_ms").isNotNull() & (F.col("deadline") < F.col("watermark_ms"))
     return joined.withColumn("late", late).drop("watermark_ms", "reread")
+
+
+def _late_in_heads(classified: DataFrame) -> int:
+    """Return the number of late tuples of the splits that follow another one."""
+    late = classified.where("late").agg(F.sum(LOAD_COLUMN.name)).first()
+    return int(late[0] or 0) if late else 0
 
 
 @dataclass(frozen=True, slots=True)
