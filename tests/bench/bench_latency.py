@@ -49,7 +49,7 @@ from skewless.sql.dialects import DATABASES
 from skewless.wire.columns import read_table
 
 PARTITIONS = 4
-WORKERS = 8
+"""Partitions of the results."""
 PORTION_S = 0.01
 WARM_UP_S = 10.0
 READY_S = 120.0
@@ -75,20 +75,26 @@ def probe_keys(seconds: float) -> list[str]:
     return found
 
 
-def feed(bootstrap: str, topic: str, rate: float, seconds: float, distinct: int) -> None:
-    """Write records of these many distinct keys at this rate, and print when each probe was written."""
+def feed(  # noqa: PLR0913, PLR0917 - the arguments of a process
+    bootstrap: str, topic: str, rate: float, seconds: float, distinct: int, partitions: int, padding: int
+) -> None:
+    """Write records of these many distinct keys at this rate, and print when each probe was written.
+
+    Each record has `padding` bytes in a field that the pipeline does not read.
+    """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
     keys = np.minimum(np.random.default_rng(7).zipf(1.2, 1_000_000), distinct).tolist()
     probes = iter(probe_keys(seconds))
+    field = b',"text":"%s"' % (b"x" * padding) if padding else b""
     began, sent = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
         now, probe = time.time(), next(probes)
         stamp = int(now * 1000)
         due = int(elapsed * rate) - sent
         for at in range(sent, sent + due):
-            value = b'{"key":"key-%06d","value":1,"time":%d}' % (keys[at % len(keys)], stamp)
-            producer.produce(topic, value, partition=at % PARTITIONS)
-        partition = int(elapsed / PORTION_S) % PARTITIONS
+            value = b'{"key":"key-%06d","value":1,"time":%d%s}' % (keys[at % len(keys)], stamp, field)
+            producer.produce(topic, value, partition=at % partitions)
+        partition = int(elapsed / PORTION_S) % partitions
         producer.produce(topic, json.dumps({"key": probe, "value": 1, "time": stamp}), partition=partition)
         sent += due
         producer.poll(0)
@@ -244,11 +250,11 @@ def measure(  # noqa: PLR0913, PLR0917 - what a run depends on
     tested = Pipeline(
         broker.bootstrap,
         folder,
-        Source(broker.bootstrap, PARTITIONS),
+        Source(broker.bootstrap, args.partitions),
         splitter=BASE["splitter"] | {"local": local},
         topics={"aggregator_partitions": PARTITIONS},
-        worker_input={"max_workers": WORKERS},
-        router={"workers": WORKERS},
+        worker_input={"max_workers": args.workers},
+        router={"workers": args.workers},
         transport={"commit_interval_s": args.commit_interval},
         worker={"pane_s": window_s},
         aggregator={"window_s": window_s, "emit": args.emit},
@@ -256,8 +262,9 @@ def measure(  # noqa: PLR0913, PLR0917 - what a run depends on
         sink={**database.settings, **sink} if database else None,
     )
     with running(tested, code) as supervisor, tempfile.TemporaryFile("w+") as written:
-        until(lambda: _ready(supervisor), limit_s=READY_S)
-        options = [tested.bootstrap, tested.source.topic, str(rate), str(seconds), str(args.keys)]
+        until(lambda: is_ready(supervisor), limit_s=READY_S)
+        options = [tested.bootstrap, tested.source.topic, *map(str, (rate, seconds, args.keys))]
+        options += map(str, (args.partitions, args.padding))
         feeding = subprocess.Popen([sys.executable, __file__, "--feed", *options], stdout=written, text=True)
         with table_reader(database, seconds) if database else topic_reader(tested) as poll:
             found = arrivals(poll, feeding, supervisor, broker.pid or 0)
@@ -278,6 +285,9 @@ def measure(  # noqa: PLR0913, PLR0917 - what a run depends on
         "emit": args.emit,
         "local": args.local,
         "rate": rate,
+        "workers": args.workers,
+        "partitions": args.partitions,
+        "padding": args.padding,
         "busy": args.busy,
         "table": args.table and f"{args.table}, {args.mode}",
         "probes": len(delays),
@@ -290,7 +300,8 @@ def measure(  # noqa: PLR0913, PLR0917 - what a run depends on
     }
 
 
-def _ready(supervisor: Supervisor) -> bool:
+def is_ready(supervisor: Supervisor) -> bool:
+    """Return whether all processes are ready."""
     return all(scraped(replica.metrics_port).get("skewless_ready") for replica in supervisor.processes.values())
 
 
@@ -306,7 +317,8 @@ def busy(loops: int) -> Iterator[None]:
             child.wait()
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rates", default="5000,50000", help="records per second")
     parser.add_argument("--seconds", type=float, default=30.0, help="measured time, after a warm-up")
@@ -316,12 +328,19 @@ def main() -> None:
     parser.add_argument("--emit", choices=sorted(WINDOW_S), default="updates")
     parser.add_argument("--observers", type=int, default=0)
     parser.add_argument("--keys", type=int, default=50_000)
+    parser.add_argument("--partitions", type=int, default=4, help="partitions of the source")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--padding", type=int, default=0, help="bytes of a field that the pipeline does not read")
     parser.add_argument("--table", choices=list(DATABASES))
     parser.add_argument("--mode", choices=["replace", "merge"], default="replace")
     parser.add_argument("--busy", type=int, default=0, help="loops that use the CPU at the same time")
     parser.add_argument("--local", default="none", help="modes of local aggregation, separated by commas")
     parser.add_argument("--against", type=Path, help="folder of another version of the code")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
     versions = {"this": Path(__file__).resolve().parents[2] / "services"}
     if args.against:
@@ -346,6 +365,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--feed"]:
-        feed(sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6]))
+        bootstrap, topic, rate, seconds, *counts = sys.argv[2:]
+        feed(bootstrap, topic, float(rate), float(seconds), *map(int, counts))
     else:
         main()
