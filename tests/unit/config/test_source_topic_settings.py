@@ -93,7 +93,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Topics of the cluster, with their numbers of partitions."""
     topics = {"clicks-a": 2, "clicks-b": 5, "views": 9}
     monkeypatch.setattr(Admin, "__init__", lambda _self, _kafka: None)
-    monkeypatch.setattr(Admin, "partition_counts", lambda _self: topics)
+    monkeypatch.setattr(Admin, "partition_counts", lambda _self, **_needed: topics)
     monkeypatch.setattr(Admin, "check_visible", lambda _self, _names: None)
     monkeypatch.setattr(Admin, "describe", lambda _self, _names: {})
     return topics

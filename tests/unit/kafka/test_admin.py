@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from skewless.errors import BrokerError, UnreachableError
-from skewless.kafka.admin.client import Admin
+from skewless.kafka.admin.client import NEW_TOPIC_S, Admin
 from skewless.kafka.admin.topic_options import ANY_TIME_MS, COMPACTION_OPTIONS, OPTIONAL, TIMESTAMP_LIMITS
 from skewless.kafka.settings import KafkaSettings
 
@@ -79,6 +79,32 @@ def test_admin_refused_request_is_not_repeated() -> None:
     with pytest.raises(BrokerError, match="reading the list of topics"):
         admin(client).partition_counts()
     assert client.requests == 1
+
+
+class Lagging:
+    """A client of a broker that lists a new topic from the third request on."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+    def list_topics(self, *, timeout: float) -> Any:
+        self.requests += 1
+        topic = SimpleNamespace(partitions={0: None}, error=None)
+        return SimpleNamespace(topics=dict.fromkeys(["old", "new"] if self.requests >= 3 else ["old"], topic))
+
+
+def test_admin_topic_that_was_just_created_is_waited_for_if_it_is_needed() -> None:
+    client = Lagging()
+    assert admin(client).partition_counts(needed=["old"]) == {"old": 1}
+    assert client.requests == 1
+    assert admin(client).partition_counts(needed=["new"]) == {"old": 1, "new": 1}
+    assert client.requests == 3
+
+
+def test_admin_topic_that_does_not_exist_is_waited_for_a_second() -> None:
+    started = time.monotonic()
+    assert admin(Lagging()).partition_counts(needed=["old", "missing"]) == {"old": 1, "new": 1}
+    assert NEW_TOPIC_S <= time.monotonic() - started < NEW_TOPIC_S + 5
 
 
 class Slow:
