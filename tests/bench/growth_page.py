@@ -28,8 +28,9 @@ INTRO = """\
 <!-- Made by `make growth` from runs. Change tests/bench, not this page. -->
 # What it costs as it grows
 
-Each run differs from the first row in one number. `make growth` runs all of them on a machine of {cores} cores, and
-makes this page again. JSON records of uniform keys, all of one window, are in a topic of a local broker; `skewless up
+Each run differs in one number from the base: {records:,} records, {keys:,} keys, W = {workers}, {partitions} partitions of
+the source, {record_bytes} bytes per record. `make growth` runs all of them, here on {cores} cores, and makes this page
+again. JSON records of uniform keys, all of one window, are in a topic of a local broker; `skewless up
 --drain` processes them with the default settings. So each commit writes all results that have changed: uniform keys are
 the dearest for the aggregator, and the cheapest for the router.
 
@@ -49,7 +50,7 @@ From a record to the first result that counts it, at {rate:,} records per second
 EXTRAPOLATION = """\
 ## Extrapolated
 
-Computed from the first row, not measured. Assumptions:
+Computed from the base, not measured. Assumptions:
 
 - The CPU time of a stage is proportional to the records, and a process uses at most {utilization:.0%} of a core.
 - There are as many workers, and partitions of each other topic, as processes, and all windows together have 10,000,000
@@ -70,7 +71,7 @@ def render(lines: Iterable[Facts]) -> str:
     drains = [line for line in runs.values() if line["measure"] == "drain"]
     latencies = [line for line in runs.values() if line["measure"] == "latency"]
     start, base = (_one(drains, dimension) for dimension in ("start", "base"))
-    parts = [INTRO.format(cores=base["cores"])]
+    parts = [INTRO.format(**base)]
     for dimension, title in TITLES.items():
         rows = sorted((base, *_of(drains, dimension)), key=lambda line: line[dimension])
         parts.append("\n".join((f"## By {title}\n", *_drain_table(dimension, rows, start), "")))
