@@ -28,11 +28,11 @@ INTRO = """\
 <!-- Made by `make growth` from runs. Change tests/bench, not this page. -->
 # What it costs as it grows
 
-Each run differs in one number from the base: {records:,} records, {keys:,} keys, W = {workers}, {partitions} partitions of
-the source, {record_bytes} bytes per record. `make growth` runs all of them, here on {cores} cores, and makes this page
-again. JSON records of uniform keys, all of one window, are in a topic of a local broker; `skewless up
---drain` processes them with the default settings. So each commit writes all results that have changed: uniform keys are
-the dearest for the aggregator, and the cheapest for the router.
+Each run differs in one number from the base: {records:,} records, {keys:,} keys, W = {workers}, {partitions} partitions
+of the source, {record_bytes} bytes per record. `make growth` runs all of them, here on {cores} cores, and makes this
+page again. JSON records of uniform keys, all of one window, are in a topic of a local broker; `skewless up --drain`
+processes them with the default settings. So each commit writes all results that have changed: uniform keys are the
+dearest for the aggregator, and the cheapest for the router.
 
 - Microseconds of CPU time per record, by stage without the start of the processes, and of the broker.
 - Bytes on the broker per record, in all topics of the pipeline, compressed, with one replica.
