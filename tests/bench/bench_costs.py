@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from bench.bench_latency import QUICK_START
+from bench.bench_latency import compile_fully
 from bench.bench_one_process import PARTITIONS, WARM_UP_S, commands, feed, is_ready, measured
 from bench.java_programs import COUNT, compiled
 from helpers.kafka import STAGES, Pipeline, Source
 from helpers.waiting import until
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.settings import TransportSettings
-from skewless.lab.local import child_process, kafka_process
+from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 
 REPLICATION_FACTOR = 3
@@ -159,7 +159,7 @@ def main() -> None:
     if options.table:
         print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
         return
-    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
+    compile_fully()
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "broker") as broker:
         for name in options.variants.split(","):
             print(json.dumps(run(name, broker, Path(folder), options.rate, options.seconds, options.keys)), flush=True)

@@ -38,7 +38,6 @@ from bench import bench_latency, growth_page
 from bench.bench_costs import log_bytes
 from helpers.kafka import START_MS, Pipeline, Source
 from helpers.waiting import until
-from skewless.lab.local import kafka_process
 from skewless.lab.local.broker import Broker
 
 CODE = Path(__file__).resolve().parents[2] / "services"
@@ -50,6 +49,8 @@ LATENCY_RATE = 5_000
 LATENCY_S = 20.0
 TEXT_BYTES = 2**20
 """Half the length of the text from which records take their padding."""
+FIELDS_BYTES = 61
+"""Bytes of a record of the latency measurement without its padding."""
 BLOCK = 100
 """Successive records in one partition."""
 
@@ -187,7 +188,8 @@ def latency(broker: Broker, folder: Path, load: Load) -> dict[str, Any]:
     """Measure the latency at a steady rate."""
     args = bench_latency.parser().parse_args([])
     args.local, args.commit_interval, args.seconds = "none", 0.5, LATENCY_S
-    args.keys, args.workers, args.partitions, args.padding = load.keys, load.workers, load.partitions, load.record_bytes
+    args.keys, args.workers, args.partitions = load.keys, load.workers, load.partitions
+    args.padding = max(0, load.record_bytes - FIELDS_BYTES)
     found = bench_latency.measure(broker, folder, CODE, LATENCY_RATE, args, None)
     return {name: found[name] for name in ("rate", "probes", "unseen", "p50_s", "p99_s", "max_s")}
 
@@ -217,7 +219,7 @@ def main() -> None:
     parser.add_argument("--lines", type=Path, help="file to which the lines are appended")
     parser.add_argument("--page", type=Path, help="page to make from the file of --lines")
     options = parser.parse_args()
-    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in bench_latency.QUICK_START)
+    bench_latency.compile_fully()
     planned = runs(options.dimensions.split(","), options.measures.split(","), large=options.large)
     if options.measures:
         with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "broker") as broker:

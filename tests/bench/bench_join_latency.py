@@ -27,9 +27,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.bench_join import RECORD_BYTES, padded
 from bench.bench_join_process import PARTITIONS, SIDES, create, metrics, pipeline, running, written
-from bench.bench_latency import QUICK_START
+from bench.bench_latency import compile_fully
 from helpers.waiting import until
-from skewless.lab.local import kafka_process
 from skewless.lab.local.broker import Broker
 
 PORTION_S = 0.01
@@ -135,7 +134,7 @@ def main() -> None:
     parser.add_argument("--rates", default="75000", help="records per second of both sides together")
     parser.add_argument("--seconds", type=float, default=30.0, help="measured time, after a warm-up")
     args = parser.parse_args()
-    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
+    compile_fully()
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
         for rate in map(float, args.rates.split(",")):
             print(json.dumps(measure(broker, Path(folder), rate, args.seconds)), flush=True)

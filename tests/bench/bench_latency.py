@@ -63,9 +63,12 @@ AWAITED = 500
 HOPS = ("tuples", "worker-input", "partials")
 BUSY = "while True: pass"
 QUICK_START = {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
-"""JVM options of the embedded broker that shorten its start but slow it down later. They are removed for the
-measurement.
-"""
+"""JVM options of the embedded broker that shorten its start but slow it down later."""
+
+
+def compile_fully() -> None:
+    """Start the brokers of this process without `QUICK_START`, for a measurement."""
+    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
 
 
 def probe_keys(seconds: float) -> list[str]:
@@ -341,7 +344,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
+    compile_fully()
     versions = {"this": Path(__file__).resolve().parents[2] / "services"}
     if args.against:
         versions = {"against": args.against.resolve(), **versions}

@@ -28,10 +28,10 @@ import numpy as np
 import psutil
 from confluent_kafka import Producer
 
-from bench.bench_latency import QUICK_START
+from bench.bench_latency import compile_fully
 from helpers.kafka import STAGES, Pipeline, Source, free_ports
 from helpers.waiting import until
-from skewless.lab.local import child_process, kafka_process
+from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 
 PARTITIONS = 4
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="time of each measurement")
     parser.add_argument("--forms", default="one,each,forks")
     options = parser.parse_args()
-    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
+    compile_fully()
     rates = list(map(float, options.rates.split(",")))
     with tempfile.TemporaryDirectory() as folder, Broker() as broker:
         run("one", broker, Path(folder), (), 0)  # the first start makes the broker create its own topics

@@ -40,11 +40,10 @@ import psutil
 import yaml
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from bench.bench_latency import QUICK_START
+from bench.bench_latency import compile_fully
 from bench.bench_pipeline import pipeline, produce
 from bench.java_programs import COUNT, FLINK, compiled
 from helpers.kafka import create_topics
-from skewless.lab.local import kafka_process
 from skewless.lab.local.broker import Broker
 
 SYSTEMS = {
@@ -246,7 +245,7 @@ def main() -> None:
     if options.table:
         print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
         return
-    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
+    compile_fully()
     with Broker() as broker:
         process = psutil.Process(broker.pid)
         for line in measured(broker.bootstrap, process, options.systems.split(","), options.records, options.repeats):
