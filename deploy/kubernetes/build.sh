@@ -1,14 +1,15 @@
 #!/bin/sh
-# Builds Kubernetes and Helm from their Go modules, for machines that cannot download releases. The first build takes 20
-# to 30 minutes on two cores. Programs in the cache are not built again. If Helm or kubectl is installed, it is used.
+# Builds Kubernetes, its name server and Helm from their Go modules, for machines that cannot download releases. The
+# first build takes 20 to 30 minutes on two cores. Programs in the cache are not built again. If Helm or kubectl is
+# installed, it is used.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/folders.sh"
 
-version() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$here/../versions.toml"; }
 KUBERNETES=$(version kubernetes)
 GO=$(version kubernetes_go)
 HELM=$(version helm)
+COREDNS=$(version coredns)
 PROGRAMS="kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl"
 bin=$CACHE/$KUBERNETES/bin
 source=$CACHE/$KUBERNETES/source
@@ -45,6 +46,10 @@ done
 if ! [ -x "$bin/helm" ]; then
     say "building helm $HELM"
     GOBIN=$bin go install "helm.sh/helm/v3/cmd/helm@v$HELM"
+fi
+if ! [ -x "$bin/coredns" ]; then
+    say "building coredns $COREDNS"
+    GOBIN=$bin go install "github.com/coredns/coredns@v$COREDNS"
 fi
 write_module
 for program in $PROGRAMS; do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the images slim, spark and pause as archives in the cache, unless they exist for the current source.
+# Builds the images slim, spark, kafka and pause as archives in the cache, unless they exist for the current source.
 # The base image is $PYTHON if it is set, otherwise that of the Containerfile if it can be pulled, otherwise a
 # substitute built from Debian's packages. The substitute is only for tests of the chart, because it contains the CA
 # certificates of this machine.
@@ -65,6 +65,29 @@ make_pause() {
     rm -r "$context"
 }
 
+# A substitute for the image of Kafka: the jars of the embedded broker, with scripts of the same names.
+make_kafka() {
+    kafka=$(version kafka)
+    [ -e "$images/kafka-$kafka.tar" ] && return
+    say "building a substitute for the image of Kafka $kafka"
+    [ -n "${PYTHON:-}" ] || PYTHON=$(choose_base)
+    build --quiet --target java --tag localhost/skewless-java -f "$root/deploy/Containerfile" \
+        --build-arg PYTHON="$PYTHON" "$root" >/dev/null
+    context=$(mktemp -d)
+    mkdir "$context/libs" "$context/bin"
+    jars=$("$root/.venv/bin/python" -c "from skewless.lab.local.jars import ensure; print(*ensure('kafka'), sep='\n')")
+    cp $jars "$context/libs"
+    printf '%s\n' '#!/bin/sh' 'exec java -cp "/opt/kafka/libs/*" kafka.tools.StorageTool "$@"' >"$context/bin/kafka-storage.sh"
+    printf '%s\n' '#!/bin/sh' 'exec java $KAFKA_HEAP_OPTS -cp "/opt/kafka/libs/*" kafka.Kafka "$@"' \
+        >"$context/bin/kafka-server-start.sh"
+    chmod +x "$context/bin"/*
+    printf '%s\n' 'FROM localhost/skewless-java' 'COPY . /opt/kafka' 'ENTRYPOINT []' >"$context/Containerfile"
+    build --quiet --tag "localhost/apache/kafka:$kafka" "$context" >/dev/null
+    rm -f "$images/kafka-"*.tar
+    podman save --quiet --format docker-archive --output "$images/kafka-$kafka.tar" "localhost/apache/kafka:$kafka"
+    rm -r "$context"
+}
+
 make_image() {
     target=$1
     archive=$images/$target-$source.tar
@@ -84,5 +107,6 @@ source=$(source_of)
 version=$(sed -n 's/^VERSION = "\(.*\)"/\1/p' "$root/services/skewless/version.py")
 revision=$(cd "$root" && git rev-parse HEAD)
 make_pause
+make_kafka
 for target in ${*:-slim spark}; do make_image "$target"; done
 echo "$images"

@@ -18,9 +18,11 @@ from kubernetes.answer import Deployed
 from kubernetes.cluster import HOST, Cluster
 from kubernetes.kafka import broker
 from kubernetes.node import remove_cgroups
-from kubernetes.release import NAME, Release
+from kubernetes.release import Release
 from kubernetes.tools import seconds_until
 
+NAME, TRIAL = "check", "trial"
+"""Release that is disturbed, and release with a Kafka of its own."""
 PARTITIONS = 4
 SEED = 1
 FOLLOWED_S = 150.0
@@ -69,7 +71,7 @@ def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list
     source = Source(bootstrap, PARTITIONS)
     records = zipf_records(options.records, PARTITIONS, SEED)
     values = _values(bootstrap, source.topic)
-    release = Release(cluster, options.programs / "helm", Path(options.folder), values)
+    release = Release(cluster, options.programs / "helm", Path(options.folder), NAME, values)
     deployed = Deployed(bootstrap, {**values["pipeline"], "name": NAME, "source": {"topic": source.topic}})
     failures: list[str] = []
 
@@ -79,7 +81,7 @@ def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list
         failures.extend(f"after {after}: {problem}" for problem in problems)
         print(*problems, sep="\n", file=sys.stderr)
 
-    report("objects that the API server takes strictly", count=release.validate())
+    report("objects that the API server takes strictly", of_files=release.validate())
     source.send(next(records) for _ in range(FIRST))
     _install(release, deployed)
     with Feed(source, records, options.rate) as feed:
@@ -88,7 +90,12 @@ def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list
             release.upgrade("stages.worker.replicas=4")
         _disturb(release, feed, "4 workers")
         _change_w(release)
-    compare("kills, a scale and changes of W")
+        with _timed("from stages to one process"):
+            release.replace_values({**values, "mode": "single", "stages": {}})
+        _disturb(release, feed, "one process")
+        with _timed("from one process to stages"):
+            release.replace_values(values)
+    compare("kills, a scale, changes of W and of the mode")
     report("memory", mb={pod: round(size / 1e6) for pod, size in release.memory().items()})
     ends = deployed.source_ends()
     with _timed("helm test, which only reads"):
@@ -100,9 +107,25 @@ def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list
         release.helm("test", NAME)
     compare("helm test")
     cluster.load("spark")
-    _audit(release)
+    _run_job(release, "audit")
+    _run_job(release, "batch")
     failures += _uninstall(release)
+    failures += _try(cluster, options)
     return failures
+
+
+def _try(cluster: Cluster, options: argparse.Namespace) -> list[str]:
+    """Install one process with a Kafka of its own, and send records with `helm test`; returns the errors."""
+    cluster.load("kafka")
+    values = {**_values("", "clicks"), "embeddedKafka": {"enabled": True}, "mode": "single", "stages": {}}
+    release = Release(cluster, options.programs / "helm", Path(options.folder), TRIAL, values)
+    with _timed("install with an embedded Kafka, to all pods ready"):
+        release.install()
+        release.settled()
+    with _timed("helm test with an embedded Kafka"):
+        release.helm("test", TRIAL)
+    _run_job(release, "audit")
+    return _uninstall(release)
 
 
 def _values(bootstrap: str, topic: str) -> dict[str, Any]:
@@ -144,20 +167,20 @@ def _change_w(release: Release) -> None:
         release.upgrade("pipeline.router.workers=8")
         seconds_until(lambda: release.workers_of_routers() == {8}, "W 8", FOLLOWED_S)
     with _timed("rollback to W 4, followed by all routers"):
-        release.helm("rollback", NAME)
+        release.helm("rollback", release.name)
         seconds_until(lambda: release.workers_of_routers() == {4}, "W 4", FOLLOWED_S)
     report("pods that a change of W restarted", count=len(set(release.running().items()) - set(before.items())))
 
 
-def _audit(release: Release) -> None:
-    with _timed("audit by Spark as a job"):
-        release.upgrade("spark.jobs.audit.enabled=true")
-        report("audit", says=release.finished_job("audit").splitlines())
+def _run_job(release: Release, command: str) -> None:
+    with _timed(f"{command} by Spark as a job"):
+        release.upgrade(f"spark.jobs.{command}.enabled=true")
+        report(command, says=release.finished_job(command).splitlines())
 
 
 def _uninstall(release: Release) -> list[str]:
     with _timed("uninstall"):
-        release.helm("uninstall", NAME, "--wait")
+        release.helm("uninstall", release.name, "--wait")
         with contextlib.suppress(AssertionError):
             seconds_until(lambda: not release.left(), "an empty namespace", 60.0)
     left = release.left()

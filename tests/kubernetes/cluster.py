@@ -17,8 +17,17 @@ HOST = "10.244.0.1"
 """Address of this machine for pods."""
 API = f"https://{HOST}:16443"
 ETCD = "http://127.0.0.1:12379"
-SERVICES = "10.96.0.0/16"
+SERVICES = "10.96.0.0/16,fd00:10:96::/108"
 BRIDGE = "kbr0"
+NAMES = """.:53 {{
+    bind {host}
+    errors
+    kubernetes cluster.local {{
+        kubeconfig {login}
+    }}
+}}
+"""
+"""Configuration of CoreDNS: names of services without a virtual address are those of their pods."""
 READY_S = 180.0
 
 
@@ -77,6 +86,9 @@ class Cluster:
         manager = self._programs / "kube-controller-manager"
         self._child(manager, controllers, *alone, *accounts, "--use-service-account-credentials")
         self._child(self._programs / "kube-scheduler", controllers, *alone)
+        names = self.folder / "Corefile"
+        names.write_text(NAMES.format(host=HOST, login=self._controllers))
+        self._child(self._programs / "coredns", "-conf", str(names))
 
     def _api_server(self) -> list[str]:
         keys = self._keys.folder

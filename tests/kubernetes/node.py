@@ -137,6 +137,8 @@ def _kubelet(host: str, socket: Path, logs: Path) -> dict[str, object]:
         "enforceNodeAllocatable": [],
         "oomScoreAdj": 0,
         "evictionHard": {"memory.available": "1Mi"},
+        # Never remove images, which would happen on a full disk: nothing could pull them again.
+        "imageGCHighThresholdPercent": 100,
         "clusterDNS": [host],
         "clusterDomain": "cluster.local",
         "containerRuntimeEndpoint": f"unix://{socket}",

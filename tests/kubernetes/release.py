@@ -12,17 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import yaml
 
 from helpers.versions import VERSIONS
 from kubernetes.cluster import Cluster
 from kubernetes.tools import run, seconds_until, write_json
 
 CHART = Path(__file__).parents[2] / "helm" / "skewless"
-NAMESPACE = "check"
-NAME = "check"
 READY_S = 240.0
 METRICS_PORT = 9464
 W = "skewless_router_workers"
+BUILT_IN = {
+    "v1",
+    "apps",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+}
+"""Groups of the objects that Kubernetes knows by itself."""
 BY_KUBERNETES = {"configmaps": "kube-root-ca.crt", "serviceaccounts": "default"}
 """Objects that Kubernetes itself creates in every namespace."""
 KINDS = (
@@ -31,38 +40,51 @@ KINDS = (
 
 
 class Release:
-    """The objects that Helm installs from the chart with some values, and their pods."""
+    """The objects that Helm installs from the chart with some values, and their pods. Its namespace has its name."""
 
-    def __init__(self, cluster: Cluster, helm: Path, folder: Path, values: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: Cluster, helm: Path, folder: Path, name: str, values: Mapping[str, Any]) -> None:
+        self.name = name
         self._cluster = cluster
         self._helm = helm
-        self.values = write_json(folder / "values.json", values)
+        self.values = write_json(folder / f"{name}.json", values)
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
 
-    def validate(self) -> int:
-        """Validate every object on the API server, which refuses unknown fields; returns the number of objects."""
+    def validate(self) -> dict[str, int]:
+        """Validate the objects for these values and for each file in `ci` of the chart, by file.
+
+        The API server refuses unknown fields. Objects of operators, which it does not know, are left out.
+        """
+        return {file.stem: self._validate(file) for file in (self.values, *sorted((CHART / "ci").glob("*.yaml")))}
+
+    def _validate(self, values: Path) -> int:
         # Without the pod of `helm test`, because its service account must really exist.
-        chart = (NAME, str(CHART), "-f", str(self.values), "--kube-version", VERSIONS["kubernetes"], "--skip-tests")
-        rendered = self.helm("template", *chart)
-        strict = ("--dry-run=server", "--validate=strict", "-f", "-")
-        output = self._cluster.kubectl("-n", NAMESPACE, "apply", *strict, stdin=rendered)
-        return len(output.splitlines())
+        version = ("--kube-version", VERSIONS["kubernetes"])
+        rendered = self.helm("template", self.name, str(CHART), "-f", str(values), *version, "--skip-tests")
+        objects = [each for each in yaml.safe_load_all(rendered) if each["apiVersion"].partition("/")[0] in BUILT_IN]
+        stdin = "\n".join(map(json.dumps, objects))
+        self._cluster.kubectl("-n", self.name, "apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=stdin)
+        return len(objects)
 
     def install(self) -> None:
         """Install the release. Helm waits for hooks, not for pods."""
-        self.helm("install", NAME, str(CHART), "-f", str(self.values))
+        self.helm("install", self.name, str(CHART), "-f", str(self.values))
 
     def upgrade(self, *settings: str) -> None:
         """Change values, each as PATH=VALUE, and wait until all pods have the new revision."""
         changes = [part for setting in settings for part in ("--set-json", setting)]
-        self.helm("upgrade", NAME, str(CHART), "--reuse-values", *changes)
+        self.helm("upgrade", self.name, str(CHART), "--reuse-values", *changes)
+        self.settled()
+
+    def replace_values(self, values: Mapping[str, Any]) -> None:
+        """Replace all values, as a changed file does, and wait as `upgrade`."""
+        self.helm("upgrade", self.name, str(CHART), "-f", str(write_json(self.values, values)))
         self.settled()
 
     def helm(self, command: str, *arguments: str, limit_s: float = 400.0) -> str:
         """Run helm."""
-        where = ("--kubeconfig", self._cluster.admin, "--namespace", NAMESPACE)
+        where = ("--kubeconfig", self._cluster.admin, "--namespace", self.name)
         return run(self._helm, command, *where, *arguments, limit_s=limit_s)
 
     def settled(self) -> float:
@@ -71,14 +93,14 @@ class Release:
 
     def replicas(self) -> dict[str, int]:
         """Stage -> number of ready pods."""
-        sets = self._cluster.objects("statefulsets", "-n", NAMESPACE)
+        sets = self._cluster.objects("statefulsets", "-n", self.name)
         return {_stage(each): each["status"].get("readyReplicas", 0) for each in sets}
 
     def pods(self) -> dict[str, dict[str, Any]]:
         """Name -> pod, of the stages."""
-        found = self._cluster.objects("pods", "-n", NAMESPACE)
+        found = self._cluster.objects("pods", "-n", self.name)
         owned = (pod for pod in found if pod["metadata"].get("ownerReferences", [{}])[0].get("kind") == "StatefulSet")
-        return {pod["metadata"]["name"]: pod for pod in owned}
+        return {pod["metadata"]["name"]: pod for pod in owned if "deletionTimestamp" not in pod["metadata"]}
 
     def running(self) -> dict[str, str]:
         """Pod -> id of its container, which is new after each start."""
@@ -96,7 +118,7 @@ class Release:
 
     def delete(self, pod: str) -> None:
         """Delete a pod without grace period, as after the loss of its node."""
-        self._cluster.kubectl("-n", NAMESPACE, "delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
+        self._cluster.kubectl("-n", self.name, "delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
 
     def disturb(self, seed: int) -> Iterator[tuple[str, str, float]]:
         """Kill or delete each pod, in a seeded order; yields pod, action, and seconds until all pods are ready."""
@@ -114,13 +136,13 @@ class Release:
         """Wait for the end of the job with this in its name and return its log. A failed job is an error."""
         (name,) = [job["metadata"]["name"] for job in self._jobs() if part in job["metadata"]["name"]]
         seconds_until(lambda: bool(self._ended(name)), f"an end of job {name}", READY_S)
-        output = self._cluster.kubectl("-n", NAMESPACE, "logs", f"job/{name}", "--tail=50")
+        output = self._cluster.kubectl("-n", self.name, "logs", f"job/{name}", "--tail=50")
         if self._ended(name) != "Complete":
             raise AssertionError(f"job {name} failed: {output}")
         return output
 
     def _jobs(self) -> list[dict[str, Any]]:
-        return self._cluster.objects("jobs", "-n", NAMESPACE)
+        return self._cluster.objects("jobs", "-n", self.name)
 
     def _ended(self, job: str) -> str:
         (found,) = [each for each in self._jobs() if each["metadata"]["name"] == job]
@@ -139,7 +161,7 @@ class Release:
 
     def left(self) -> list[str]:
         """Return the names of the objects in the namespace that Kubernetes did not create."""
-        found = self._cluster.objects(KINDS, "-n", NAMESPACE)
+        found = self._cluster.objects(KINDS, "-n", self.name)
         named = ((each["kind"], each["metadata"]["name"]) for each in found)
         return [f"{kind}/{name}" for kind, name in named if BY_KUBERNETES.get(f"{kind.lower()}s") != name]
 
@@ -148,7 +170,7 @@ class Release:
         return pod is not None and _identity(pod) not in {before, ""}
 
     def _all_ready(self) -> bool:
-        sets = self._cluster.objects("statefulsets", "-n", NAMESPACE)
+        sets = self._cluster.objects("statefulsets", "-n", self.name)
         return bool(sets) and all(_complete(each) for each in sets)
 
 

@@ -72,7 +72,7 @@ REPEATED = {
 }
 """Version and section -> files that must repeat the version, and the pattern that finds it in any file."""
 
-READ_ONLY = {"apicurio", "apicurio_converter", "debezium", "iceberg", "kubernetes_go"}
+READ_ONLY = {"apicurio", "apicurio_converter", "coredns", "debezium", "iceberg", "kubernetes_go"}
 """Versions that are used but not repeated."""
 
 
