@@ -142,7 +142,7 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
         by_topic = line["bytes_per_record"]
         written = sum(by_topic.values()) - by_topic[SOURCE]
         rows.append(
-            f"| {VARIANTS[line['variant']].description} | {line['cpu']:.2f} | {line['rss_mb']:,} MB | "
+            f"| {VARIANTS[line['variant']].description} | {line['cpu']:.2f} | {line['pss_mb']:,} MB | "
             f"{written:.0f} | {REPLICATION_FACTOR * written / by_topic[SOURCE]:.2f} |"
         )
     return "\n".join(rows)

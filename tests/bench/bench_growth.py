@@ -4,11 +4,11 @@ Each run differs from the first one in one number. `drain` writes JSON records o
 broker, all in one window, and measures `skewless up --drain` with the default settings: CPU time of each stage and of
 the broker per record, without the start of the processes, peak memory, and bytes on the broker after compression.
 `latency` measures the time from a record to the first result that counts it, at a steady rate, with the default
-settings. After a drain, the time in which an aggregator restores the state of the window is measured too. One JSON line
-per run.
+settings. `restore` processes the records without the end of the input, so that the window stays open, and measures the
+time in which an aggregator restores it after a restart. One JSON line per run.
 
-    PYTHONPATH=services:tests python tests/bench/bench_growth.py [--dimensions workers,keys] [--measures drain,latency]
-        [--lines FILE] [--page docs/reference/growth.md]
+    PYTHONPATH=services:tests python tests/bench/bench_growth.py [--dimensions workers,keys] [--lines FILE]
+        [--measures drain,latency,restore] [--page docs/reference/growth.md]
 
 With --lines the lines are appended to a file, and --page makes the page from the file's lines.
 """
@@ -23,7 +23,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -32,19 +31,21 @@ from typing import Any
 import numpy as np
 import psutil
 from confluent_kafka import Producer
-from prometheus_client.parser import text_string_to_metric_families
 
 from bench import bench_latency, growth_page
 from bench.bench_costs import log_bytes
+from bench.bench_soak import scraped
 from helpers.kafka import START_MS, Pipeline, Source
 from helpers.waiting import until
 from skewless.lab.local.broker import Broker
+from skewless.lab.local.supervisor import Supervisor
 
 CODE = Path(__file__).resolve().parents[2] / "services"
 WINDOW_S = 3_600
 LOOK_S = 0.1
 FEW_RECORDS = 1_000
 """Records of the run that measures the start of the processes."""
+PROCESSED_S = 600
 LATENCY_RATE = 5_000
 LATENCY_S = 20.0
 TEXT_BYTES = 2**20
@@ -74,7 +75,7 @@ DIMENSIONS = {
     "record_bytes": (50, 1_000, 10_000),
 }
 """The numbers of each dimension besides that of `Load`."""
-LARGE = {"records": (100_000_000,), "keys": (10_000_000,)}
+LARGE = {"records": (40_000_000,), "keys": (10_000_000,)}
 """Numbers whose runs take several minutes and need gigabytes."""
 BYTES = 4_000_000_000
 """Bytes of records that a run writes at most. Runs with large records have fewer of them."""
@@ -143,7 +144,6 @@ def drain(broker: Broker, folder: Path, load: Load) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "peak_mb": {stage: round(size / 1e6) for stage, size in peak.items()},
         "bytes": sum(size for topic, size in written.items() if topic.startswith(tested.name)),
-        **_restored(tested),
     }
 
 
@@ -170,18 +170,27 @@ def _drained(tested: Pipeline, records: int) -> tuple[dict[str, float], dict[str
     return cpu_s, peak
 
 
-def _restored(tested: Pipeline) -> dict[str, float]:
-    """Return the time in which an aggregator restores the state of the window, and the records that it reads."""
+def restore(broker: Broker, folder: Path, load: Load) -> dict[str, Any]:
+    """Measure the time in which an aggregator restores the state of an open window."""
+    source = Source(broker.bootstrap, load.partitions)
+    fill(broker, source, load)
+    tested = pipeline(broker, folder, source, load)
+    with bench_latency.running(tested, CODE) as supervisor:
+        until(lambda: _metrics(supervisor).get("skewless_tuples_total") == load.records, limit_s=PROCESSED_S)
     with bench_latency.running(tested, CODE) as supervisor:
         until(lambda: bench_latency.is_ready(supervisor), limit_s=bench_latency.READY_S)
-        (replica,) = (each for each in supervisor.processes.values() if each.stage == "aggregator")
-        with urllib.request.urlopen(f"http://127.0.0.1:{replica.metrics_port}/metrics", timeout=5) as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-        values = {sample.name: sample.value for family in families for sample in family.samples}
+        values = _metrics(supervisor)
     return {
         "restore_s": round(values["skewless_restore_duration_seconds_sum"], 2),
         "restored_records": values["skewless_restored_records_total"],
+        "state_bytes": values["skewless_state_bytes"],
     }
+
+
+def _metrics(supervisor: Supervisor) -> dict[str, float]:
+    """Return the metrics of the aggregator. Empty while it does not answer."""
+    (replica,) = (each for each in supervisor.processes.values() if each.stage == "aggregator")
+    return scraped(replica.metrics_port)
 
 
 def latency(broker: Broker, folder: Path, load: Load) -> dict[str, Any]:
@@ -194,9 +203,13 @@ def latency(broker: Broker, folder: Path, load: Load) -> dict[str, Any]:
     return {name: found[name] for name in ("rate", "probes", "unseen", "p50_s", "p99_s", "max_s")}
 
 
-MEASURES = {"drain": drain, "latency": latency}
-WITHOUT_LATENCY = "records"
-"""The latency at a steady rate does not depend on how many records there are."""
+MEASURES = {"drain": drain, "latency": latency, "restore": restore}
+MEASURED = {
+    "drain": tuple(DIMENSIONS),
+    "latency": ("keys", "workers", "partitions", "record_bytes"),
+    "restore": ("keys",),
+}
+"""The dimensions on which each measure depends."""
 
 
 def runs(dimensions: list[str], measures: list[str], *, large: bool) -> Iterator[tuple[str, str, Load]]:
@@ -206,7 +219,7 @@ def runs(dimensions: list[str], measures: list[str], *, large: bool) -> Iterator
             yield measure, "start", Load(records=FEW_RECORDS, keys=FEW_RECORDS)
         yield measure, "base", Load()
         for dimension in dimensions:
-            if measure == "drain" or dimension != WITHOUT_LATENCY:
+            if dimension in MEASURED[measure]:
                 numbers = LARGE.get(dimension, ()) if large else DIMENSIONS[dimension]
                 yield from ((measure, dimension, load) for load in loads(dimension, numbers))
 

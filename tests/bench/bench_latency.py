@@ -94,10 +94,11 @@ def feed(  # noqa: PLR0913, PLR0917 - the arguments of a process
         now, probe = time.time(), next(probes)
         stamp = int(now * 1000)
         due = int(elapsed * rate) - sent
+        # A partition for each portion, as producers without keys do. One for each record sends as many requests.
+        partition = int(elapsed / PORTION_S) % partitions
         for at in range(sent, sent + due):
             value = b'{"key":"key-%06d","value":1,"time":%d%s}' % (keys[at % len(keys)], stamp, field)
-            producer.produce(topic, value, partition=at % partitions)
-        partition = int(elapsed / PORTION_S) % partitions
+            producer.produce(topic, value, partition=partition)
         producer.produce(topic, json.dumps({"key": probe, "value": 1, "time": stamp}), partition=partition)
         sent += due
         producer.poll(0)
@@ -134,7 +135,7 @@ class Usage:
         self._began = time.monotonic()
         self._cpu, self._commits = self._now()
 
-    def _now(self) -> tuple[dict[str, float], dict[str, int]]:
+    def _now(self) -> tuple[dict[str, float], dict[str, float]]:
         cpu = {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
         return cpu, {
             name: scraped(port)["skewless_commit_duration_seconds_count"] for name, port in self._ports.items()

@@ -3,7 +3,8 @@
 A real server with fsync at each commit and buffers of 1 GiB, in a folder of its own. The table first gets `--stored`
 rows. Then transactions of 2,000 rows are stored: half of the rows are new, half replace (or, with `--mode merge`, are
 added to) rows of the newest window of 200,000 keys. `row by row` stores the same rows in the same transactions with a
-statement for each row. Decoding of records is included in both.
+statement for each row. Decoding of records is included in both. `without fsync and checkpoints`, for SQLite, also has
+the pages that a transaction changes.
 
 `--minutes` stores transactions for that time instead, `--rate` rows per second, and prints the times of the
 transactions of each twelfth of it.
@@ -37,6 +38,9 @@ from skewless.wire.table_rows import row
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 NEWEST_KEYS = 200_000
+PAGE = 4_096
+FRAME_HEADER = 24
+"""Bytes of a page of SQLite, and of what its write-ahead log adds to each."""
 TRANSACTION_ROWS = 2_000
 HOUR_MS = 3_600_000
 FILL_ROWS = 20_000
@@ -125,6 +129,18 @@ def measured(sink: Sink, rows: int, seed: int) -> dict[str, Any]:
     }
 
 
+def measured_without_fsync(sink: Sink, rows: int) -> dict[str, Any]:
+    """Store transactions whose pages only go to the write-ahead log of SQLite, which no one waits for."""
+    database = sink.database
+    for pragma in ("wal_checkpoint(TRUNCATE)", "wal_autocheckpoint = 0", "synchronous = OFF"):
+        database.query(f"PRAGMA {pragma}")
+    found = measured(sink, rows, 3)
+    pages = Path(f"{database.address.database}-wal").stat().st_size / (PAGE + FRAME_HEADER)
+    database.close()
+    database.connect()
+    return {**found, "pages": round(pages * TRANSACTION_ROWS / rows)}
+
+
 def sustained(sink: Sink, minutes: float, rate: int) -> Iterator[dict[str, Any]]:
     """Store transactions at an even rate, and yield their times in each twelfth of the time."""
     part_s = minutes * 60 / 12
@@ -197,6 +213,9 @@ def runs(dialect: str, server: Server | None, folder: Path, arguments: argparse.
         return
     together = measured(sink, arguments.rows, 1)
     yield {**found, "run": "transactions of 2,000 rows", "rows": arguments.rows, **together}
+    if dialect == "sqlite":
+        without = measured_without_fsync(sink, arguments.rows)
+        yield {**found, "run": "without fsync and checkpoints", "rows": arguments.rows, **without}
     store_each_row(sink)
     few = max(TRANSACTION_ROWS, arguments.rows // 20)
     each = measured(sink, few, 2)

@@ -118,15 +118,15 @@ def running(tested: Pipeline) -> Iterator[Supervisor]:
         supervisor.stop()
 
 
-def scraped(port: int) -> dict[str, int]:
-    """Read the metrics of a process; None while it does not listen."""
+def scraped(port: int) -> dict[str, float]:
+    """Read the metrics of a process. Empty while it does not listen."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
     except OSError:
         return {}
     families = text_string_to_metric_families(text)
-    return {sample.name: int(sample.value) for family in families for sample in family.samples}
+    return {sample.name: sample.value for family in families for sample in family.samples}
 
 
 def observe(supervisor: Supervisor, seconds: float) -> Series:
@@ -143,7 +143,8 @@ def observe(supervisor: Supervisor, seconds: float) -> Series:
             for event in supervisor.poll(time.monotonic()):
                 raise SystemExit(f"{event.name} {event.kind}: {event.detail}")
             for name, found in _all(supervisor):
-                blocks, resident = found["skewless_allocated_blocks"], found["process_resident_memory_bytes"]
+                blocks = int(found["skewless_allocated_blocks"])
+                resident = int(found["process_resident_memory_bytes"])
                 # The number of blocks varies with garbage, so the minimum is the number of live blocks.
                 lowest[name] = min(blocks, lowest.get(name, blocks))
                 highest[name] = max(resident, highest.get(name, 0))
@@ -152,7 +153,7 @@ def observe(supervisor: Supervisor, seconds: float) -> Series:
     return series
 
 
-def _all(supervisor: Supervisor) -> Iterator[tuple[str, dict[str, int]]]:
+def _all(supervisor: Supervisor) -> Iterator[tuple[str, dict[str, float]]]:
     for name, replica in supervisor.processes.items():
         if found := scraped(replica.metrics_port):
             yield name, found

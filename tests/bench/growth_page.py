@@ -39,13 +39,20 @@ dearest for the aggregator, and the cheapest for the router.
 - Memory: the sum of the stages' peaks, with their shared memory once per process.
 - Records of 1,000 and 10,000 bytes have text that compresses by half. Text that compresses by a hundred makes a
   splitter much larger, because librdkafka's read-ahead is 1 MB of compressed records per partition.
-- Restore: the time in which an aggregator reads the state of the window from its changelog after a restart.
 """
 LATENCY = """\
 ## Latency
 
 From a record to the first result that counts it, at {rate:,} records per second, with the default commit interval of
 {commit_interval_s:g} s.
+"""
+RESTORE = """\
+## Restart
+
+The time in which an aggregator, which is restarted while the window is open, reads its state from the changelog.
+
+| keys of the window | bytes of state in memory | restore |
+| ---: | ---: | ---: |
 """
 EXTRAPOLATION = """\
 ## Extrapolated
@@ -69,7 +76,9 @@ def render(lines: Iterable[Facts]) -> str:
     """Write the whole page. Of several runs of one load, the last one counts."""
     runs = {(line["measure"], line["dimension"], *(line[name] for name in TITLES)): line for line in lines}
     drains = [line for line in runs.values() if line["measure"] == "drain"]
-    latencies = [line for line in runs.values() if line["measure"] == "latency"]
+    latencies, restores = (
+        [line for line in runs.values() if line["measure"] == name] for name in ("latency", "restore")
+    )
     start, base = (_one(drains, dimension) for dimension in ("start", "base"))
     parts = [INTRO.format(**base)]
     for dimension, title in TITLES.items():
@@ -78,10 +87,12 @@ def render(lines: Iterable[Facts]) -> str:
     if latencies:
         parts.append(LATENCY.format(rate=latencies[0]["rate"], **_transport()))
         parts.append("\n".join((*_latency_table(latencies), "")))
-    described = {"utilization": UTILIZATION, "stages": ", ".join(STAGES), **_transport()}
-    most_keys = max(drains, key=lambda line: int(line["keys"]))
-    needs = (_needs(rate, base, start, most_keys) for rate in RATES)
-    parts.append(EXTRAPOLATION.format(**described) + "\n".join((*needs, "")))
+    if restores:
+        restores.sort(key=lambda line: int(line["keys"]))
+        parts.append(RESTORE + "\n".join((*map(_restore_row, restores), "")))
+        described = {"utilization": UTILIZATION, "stages": ", ".join(STAGES), **_transport()}
+        needs = (_needs(rate, base, start, restores[-1]) for rate in RATES)
+        parts.append(EXTRAPOLATION.format(**described) + "\n".join((*needs, "")))
     return "\n".join(parts)
 
 
@@ -104,7 +115,7 @@ def cpu_us(stage: str, line: Facts, start: Facts) -> float:
 
 
 def _drain_table(dimension: str, rows: Iterable[Facts], start: Facts) -> Iterator[str]:
-    heads = (TITLES[dimension], *STAGES, "all", "broker", "bytes", "memory", "restore")
+    heads = (TITLES[dimension], *STAGES, "all", "broker", "bytes", "memory")
     yield f"| {' | '.join(heads)} |"
     yield "| ---: " * len(heads) + "|"
     for line in rows:
@@ -112,7 +123,7 @@ def _drain_table(dimension: str, rows: Iterable[Facts], start: Facts) -> Iterato
         yield (
             f"| {line[dimension]:,} | {' | '.join(f'{us:.2f}' for us in spent)} | {sum(spent):.2f} "
             f"| {line['broker_cpu_s'] * 1e6 / line['records']:.2f} | {line['bytes'] / line['records']:,.1f} "
-            f"| {sum(line['peak_mb'].values()):,} MB | {line['restore_s']:.2f} s |"
+            f"| {sum(line['peak_mb'].values()):,} MB |"
         )
 
 
@@ -124,6 +135,10 @@ def _latency_table(lines: Sequence[Facts]) -> Iterator[str]:
             f"| {line['workers']} | {line['partitions']} | {line['keys']:,} | {line['record_bytes']:,} "
             f"| {line['p50_s']:.2f} s | {line['p99_s']:.2f} s | {line['max_s']:.2f} s |"
         )
+
+
+def _restore_row(line: Facts) -> str:
+    return f"| {line['keys']:,} | {line['state_bytes']:,.0f} | {line['restore_s']:.2f} s |"
 
 
 def _needs(rate: int, base: Facts, start: Facts, restored: Facts) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from skewless.lab.datasets.data_files import blocks
 from skewless.lab.datasets.recorded_files import HOUR_MS, hour_of
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 
 RATE = 1000
 ELECTION = (
@@ -111,8 +112,9 @@ def read(real: Real, files: list[Path]) -> tuple[pa.DictionaryArray, NDArray[np.
 
 
 def _file(real: Real, path: Path, random: np.random.Generator) -> tuple[pa.DictionaryArray, NDArray[np.int64]]:
-    parse: Callable[..., Any] = RecordParser(ParsingSettings.model_validate(real.splitter)).parse
-    parsed = [parse(lines, np.zeros(len(lines), dtype=np.int64)) for lines in blocks(path)]
+    parser = RecordParser(ParsingSettings.model_validate(real.splitter))
+    untimed = (RecordColumns.of_values(lines, np.zeros(len(lines), dtype=np.int64)) for lines in blocks(path))
+    parsed = list(map(parser.parse, untimed))
     keys = pa.chunked_array([pa.array(part.keys, pa.string()).dictionary_encode() for part in parsed])
     keys = keys.unify_dictionaries().combine_chunks()
     times = np.concatenate([part.times[part.records] for part in parsed])

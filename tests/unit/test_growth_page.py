@@ -21,6 +21,7 @@ def line(measure: str, dimension: str, load: Load) -> dict[str, Any]:
         "peak_mb": dict.fromkeys(STAGES, 100),
         "bytes": 10 * load.records,
         "restore_s": 2.0,
+        "state_bytes": 70.0 * load.keys,
         "rate": 5_000,
         "p50_s": 1.0,
         "p99_s": 2.0,
@@ -29,7 +30,7 @@ def line(measure: str, dimension: str, load: Load) -> dict[str, Any]:
 
 
 def page() -> str:
-    return render(line(*run) for run in runs(list(DIMENSIONS), ["drain", "latency"], large=False))
+    return render(line(*run) for run in runs(list(DIMENSIONS), ["drain", "latency", "restore"], large=False))
 
 
 def test_growth_page_has_a_row_for_each_run() -> None:
@@ -37,6 +38,7 @@ def test_growth_page_has_a_row_for_each_run() -> None:
     for numbers in DIMENSIONS.values():
         for number in numbers:
             assert f"\n| {number:,} | 0.70 | 0.70 | 0.70 | 0.70 | 0.70 | 3.50 | 0.70 | 10.0 | 500 MB |" in text
+    assert "\n| 1,000,000 | 70,000,000 | 2.00 s |" in text
 
 
 def test_growth_page_extrapolates_processes_transactions_markers_and_restores() -> None:
