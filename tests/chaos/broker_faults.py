@@ -61,7 +61,7 @@ def broker_outage(context: ChaosContext) -> Iterator[float]:
 
 @alone
 def retention(context: ChaosContext) -> Iterator[float]:
-    """Delete the internal records that all of their readers have committed, up to the end of idle partitions."""
+    """Delete the internal records that no reader needs any more, up to the end of idle partitions."""
     try:
         before = _ends(context.pipeline)
         yield REST_S
@@ -86,7 +86,7 @@ def _targets(context: ChaosContext, before: Ends, after: Ends) -> list[TopicPart
     found = []
     for topic in INTERNAL:
         written = context.pipeline.ends(topic, IsolationLevel.READ_UNCOMMITTED)
-        readers = [context.progress.committed(name) for name in context.stages if topic in topology.stage(name).inputs]
+        readers = [context.progress.needed(name) for name in context.stages if topic in topology.stage(name).inputs]
         for partition, end in after[topic].items():
             if any(partition not in reader for reader in readers):
                 continue

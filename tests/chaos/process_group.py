@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from chaos.ends import FENCED, FROZEN_AT_STOP, NO_BROKER_AT_START, OUTAGE_WITH_DUPLICATE
+from chaos.ends import FENCED, FROZEN_AT_STOP, NO_BROKER_AT_START, NO_BROKER_AT_STOP, OUTAGE_WITH_DUPLICATE
 from chaos.journal import Journal
 from helpers.kafka import Pipeline
 from helpers.waiting import until
@@ -25,6 +25,8 @@ LEAVE_S = 10.0
 MEGABYTE = 2**20
 NO_BROKER = ("no Kafka broker answers", "no answer from Kafka")
 """Message of a process that cannot reach the broker at its start."""
+LAST_COMMIT = "the last commit failed"
+"""Message of a process that stops and does not know whether its last commit is done."""
 DISTURBED = ("were lost", "abort and reset", "no broker is reachable", "Consumer group session timed out")
 """Messages of a process that joins its group again afterwards."""
 TOLERATED = (1, FENCED)
@@ -60,6 +62,11 @@ class StageProcess:
     def is_duplicate(self) -> bool:
         """Whether the process was started while another one of its name ran."""
         return self.label == _duplicate_label(self.name)
+
+    @property
+    def was_unreachable_at_stop(self) -> bool:
+        """Whether the broker was unreachable after the stop request."""
+        return self.stop_requested_at is not None and self.unreachable_at >= self.stop_requested_at
 
 
 def _duplicate_label(name: str) -> str:
@@ -218,7 +225,10 @@ class ProcessGroup:
         no_broker = code == FENCED and not began and any(text in self._last_line(member) for text in NO_BROKER)
         if no_broker:
             self.journal.write("    it had not started yet", NO_BROKER_AT_START)
-        if (code not in self._good_ends(member) and not no_broker) or took_reachable > LEAVE_S:
+        in_doubt = code == FENCED and member.was_unreachable_at_stop and LAST_COMMIT in self._last_line(member)
+        if in_doubt:
+            self.journal.write("    the broker was unreachable while it stopped", NO_BROKER_AT_STOP)
+        if (code not in self._good_ends(member) and not no_broker and not in_doubt) or took_reachable > LEAVE_S:
             self.failures.append(how)
         if member.stop_requested_at is not None or not member.again:
             self.members.remove(member)

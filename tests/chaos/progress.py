@@ -11,6 +11,9 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from skewless.wire.changelog import decode_checkpoint
+from skewless.wire.offset_metadata import decode_offset_metadata
+
 EVERY_S = 0.1
 OPTIONS = {"log_level": 0, "reconnect.backoff.max.ms": 250, "enable.auto.commit": False}
 OF_SOURCE = ("splitter", "router")
@@ -42,6 +45,7 @@ class Progress(threading.Thread):
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._last: dict[Place, int] = {}
+        self._needed: dict[Place, int] = {}
         self._moves: defaultdict[Place, list[float]] = defaultdict(list)
 
     def run(self) -> None:
@@ -61,6 +65,7 @@ class Progress(threading.Thread):
         with self._lock:
             for at in found:
                 place = (stage, at.partition)
+                self._needed[place] = _first_needed(stage, at)
                 if at.offset > self._last.get(place, -1):
                     self._last[place] = at.offset
                     self._moves[place].append(now)
@@ -97,10 +102,10 @@ class Progress(threading.Thread):
         with self._lock:
             return [place for place in places if self._last.get(place, -1) < offsets[place[1]]]
 
-    def committed(self, stage: str) -> dict[int, int]:
-        """Return the committed offset of every partition of a stage that has one."""
+    def needed(self, stage: str) -> dict[int, int]:
+        """Return the first offset that a stage may read after a restart, for every partition with a committed one."""
         with self._lock:
-            return {partition: offset for (of, partition), offset in self._last.items() if of == stage}
+            return {partition: self._needed[of, partition] for of, partition in self._last if of == stage}
 
     def _places(self) -> list[Place]:
         silent = self._silent()
@@ -120,3 +125,12 @@ class Progress(threading.Thread):
             within = [begin, *(at for at in times if begin < at < end), end]
             pauses.append(max(b - a for a, b in itertools.pairwise(within)))
         return pauses
+
+
+def _first_needed(stage: str, at: TopicPartition) -> int:
+    """Return the offset of a checkpoint from which the stage reads again. Only the observer reads before its offset."""
+    offset: int = at.offset
+    checkpoint = decode_offset_metadata(at.metadata).checkpoint
+    if stage == "observer" and (unsaved := decode_checkpoint(checkpoint).unsaved):
+        offset = min(offset, unsaved[0])
+    return offset
