@@ -10,7 +10,7 @@ import pytest
 
 from helpers.sketches import result_of_groups
 from helpers.tiers import thorough_except
-from skewless.algorithms.aggregates.distinct import Distinct
+from skewless.algorithms.aggregates.distinct import Distinct, MergeDistinct, PrepareDistinct
 from skewless.algorithms.aggregates.distinct_pairs import EXACT_LIMIT
 from skewless.algorithms.aggregates.quantile import ERROR_STEPS, Quantile, bucket_starts
 from skewless.algorithms.aggregates.result_field import ResultField
@@ -29,6 +29,18 @@ def test_distinct_of_many_groups_is_within_three_standard_errors(precision: int)
     errors = np.abs(np.array(result_of_groups(field, keys, texts)) / sizes - 1)
     assert np.all(errors[sizes <= EXACT_LIMIT] == 0)
     assert np.mean(errors <= 3 * 1.04 / math.sqrt(2**precision)) >= 0.997
+
+
+@pytest.mark.parametrize("added", [3, EXACT_LIMIT, EXACT_LIMIT + 1, 5_000])
+@pytest.mark.parametrize("first", [0, 3, EXACT_LIMIT, 5_000])
+def test_distinct_with_more_hashes_that_repeat_in_any_order_is_the_partial_of_the_set(first: int, added: int) -> None:
+    random = np.random.default_rng(first + added)
+    before, more = (random.integers(-(2**63), 2**63, count, dtype=np.int64) for count in (first, added))
+    more[: added // 2] = np.resize(before, added // 2) if first else more[: added // 2]
+    merge = MergeDistinct(PrepareDistinct(12))
+    partial = merge.prepare.of_set(np.unique(before))
+    repeated = random.permutation(np.concatenate([more, more[: added // 3]]))
+    assert merge.with_hashes(partial, repeated) == merge.prepare.of_set(np.unique(np.concatenate([before, more])))
 
 
 @pytest.mark.parametrize("error", [0.001, 0.01, 0.1])

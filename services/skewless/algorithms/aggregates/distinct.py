@@ -102,6 +102,15 @@ class MergeDistinct:
         content: bytes = registers.tobytes()
         return _REGISTERS + content
 
+    def with_hashes(self, partial: bytes, hashes: NDArray[np.int64]) -> bytes:
+        """Return the partial of a group with more hashes, in any order, which may repeat."""
+        if partial[:1] == _SET:
+            return self.merged((partial, self.prepare.of_set(np.unique(hashes))))
+        # Registers do not change when a hash repeats, and sorting the hashes would take most of the time.
+        registers = np.frombuffer(partial, np.uint8, offset=1).copy()
+        _update(registers, hashes, self.prepare.precision)
+        return _REGISTERS + registers.tobytes()
+
 
 class Distinct(Aggregate):
     """Number of distinct values: exact up to 256 per key and window, otherwise an estimate (HyperLogLog)."""

@@ -98,7 +98,7 @@ class RunStatistics:
 
 
 def _with_texts(sketch: bytes, texts: pa.ChunkedArray) -> bytes:
-    return MERGE.merged((sketch, MERGE.prepare.of_set(np.unique(hashes_of_column(texts, SEED)))))
+    return MERGE.with_hashes(sketch, hashes_of_column(texts, SEED))
 
 
 def _sum(total: NDArray[np.int64], added: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -195,8 +195,9 @@ class ObserverStep(WindowedStep):
         tables = []
         for (input_, partials), tick in zip(held, ticks_of, strict=True):
             is_whole = np.isin(tick, whole)
-            with_tick = partials.set_column(partials.schema.get_field_index("pane"), "pane", pa.array(tick))
-            tables.append(with_tick.filter(pa.array(is_whole)))
+            if is_whole.any():
+                with_tick = partials.set_column(partials.schema.get_field_index("pane"), "pane", pa.array(tick))
+                tables.append(with_tick.filter(pa.array(is_whole)))
             if not is_whole.all():
                 super()._merge(input_, partials.filter(pa.array(~is_whole)))
         for input_ in self._inputs.values():
@@ -208,8 +209,10 @@ class ObserverStep(WindowedStep):
 
         Raises LimitError if that is not enough.
         """
-        for windows in self._window_stores():
-            windows.absorb()
+        # Merged rows may take more memory than the pending ones.
+        if self._state_bytes() > self._limit.max_bytes // 2:
+            for windows in self._window_stores():
+                windows.absorb()
         if self._state_bytes() > self._limit.max_bytes:
             for start, windows in self._largest_first():
                 if self._state_bytes() <= self._limit.max_bytes // 2:
@@ -258,18 +261,23 @@ class ObserverStep(WindowedStep):
         self._count_reread(now)
         watermark = self._min_watermark()
         whole = self._take_held(watermark)
-        self._absorb()
         has_ended = watermark == MAX_WATERMARK
         if has_ended:
             ends = [windows.end for windows in self._window_stores()]
             ends += [emission.window + self._rules.tick_ms for emission in whole[-1:]]
             watermark = max((end for end in ends if end is not None), default=None)
         last_end = self._last_end(watermark)
+        is_save_due = bool(whole) or self._is_save_due(last_end, now)
+        # Partials stay pending until the changelog is written: many commits are merged at once.
+        if is_save_due:
+            self._absorb()
+        else:
+            self._check_state()
         for input_ in self._inputs.values():
             input_.ended = has_ended and last_end == watermark
             input_.windows.advance(last_end)
         self._run_ends |= {partition: end for partition, (_, end) in self._unsaved.items()}
-        if whole or self._is_save_due(last_end, now):
+        if is_save_due:
             self._saved_at, self._unsaved_bytes = now, 0
             self._unsaved.clear()
             yield from self._save({emission.window: [emission] for emission in whole}, last_end, now)
