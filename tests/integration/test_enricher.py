@@ -25,6 +25,7 @@ from skewless.wire.dead_letters import DeadLetterHeaders
 POINTS = "written", "before-offsets", "in-commit", "after-commit"
 USERS = 50
 PARTITIONS = 3
+PORTION = 60
 COMPACTED = {"cleanup.policy": "compact"}
 COUNTRIES = "de", "fr", "it"
 
@@ -100,28 +101,33 @@ def poll(supervisor: Supervisor) -> list[Any]:
     return supervisor.poll(time.monotonic())
 
 
-def kill_at(point: str, pipeline: Pipeline, supervisor: Supervisor) -> None:
-    """Kill a process of the enricher at this point of a transaction with records."""
+def send_until_killed(pipeline: Pipeline, supervisor: Supervisor, point: str, first: int) -> list[Sent]:
+    """Kill a process of the enricher at this point of a transaction with records; returns all records sent until then.
+
+    Until the first rebalance has ended, the other process can own all partitions: records follow until the kill.
+    """
     pipeline.arm("enricher-0", point, "kill", topic=pipeline.settings.topic("enriched"))
+    sent: list[Sent] = []
     events: list[str] = []
-    until(
-        lambda: any(event.startswith("was killed") for event in events),
-        each=lambda: events.extend(event.detail for event in poll(supervisor)),
-    )
+
+    def send_more() -> None:
+        records = views((user % USERS for user in range(PORTION)), first + len(sent))
+        pipeline.source.send(records)
+        sent.extend(records)
+        events.extend(event.detail for event in poll(supervisor))
+
+    until(lambda: any(event.startswith("was killed") for event in events), each=send_more)
+    return sent
 
 
 def test_enricher_killed_at_each_point_adds_the_field_to_each_record_once(broker: str, tmp_path: Path) -> None:
     table = UserTable(broker)
     table.put({user: country_of(user) for user in range(USERS)})
     pipeline = enriching(broker, tmp_path, table)
-    portion = [user % USERS for user in range(600)]
     sent: list[Sent] = []
     with pipeline.running(armed=True) as supervisor:
-        for number, point in enumerate(POINTS):
-            records = views(portion, number * len(portion))
-            pipeline.source.send(records)
-            sent += records
-            kill_at(point, pipeline, supervisor)
+        for point in POINTS:
+            sent += send_until_killed(pipeline, supervisor, point, len(sent))
     pipeline.drain()
     countries = {user: country_of(user) for user in range(USERS)}
     assert enriched(pipeline) == by_partition(sent, countries)

@@ -36,6 +36,8 @@ class TableFollower:
         """Partitions that are read, by topic."""
         self._readers: list[tuple[Table, TopicReader]] = []
         self._looked_at = math.inf
+        self._update: asyncio.Task[None] | None = None
+        """The last update of the tables."""
 
     def load(self) -> None:
         """Read all partitions that are not read yet, up to their present ends.
@@ -48,12 +50,19 @@ class TableFollower:
 
     def before_step(self, _batch: MessageBatch) -> Awaitable[None] | None:
         """Apply the records that have arrived; see `StepExecutor.process`. None: there are none."""
+        # Batches of several partitions may get here at the same time: those that have waited for a schema. A second
+        # update beside the first one could replace a row by an older one.
+        if self._update is None or self._update.done():
+            self._update = self._next_update()
+        return self._update
+
+    def _next_update(self) -> asyncio.Task[None] | None:
+        # In a thread, because parsing many rows would block the event loop. No step runs meanwhile.
         if time.monotonic() > self._looked_at + LOOK_S:
-            return asyncio.to_thread(self.load)
+            return asyncio.create_task(asyncio.to_thread(self.load))
         for table, reader in self._readers:
             if records := reader.poll(0):
-                # In a thread, because parsing many rows would block the event loop. No step runs meanwhile.
-                return asyncio.to_thread(apply, table, records)
+                return asyncio.create_task(asyncio.to_thread(apply, table, records))
         return None
 
     def _load(self, table: Table) -> None:
