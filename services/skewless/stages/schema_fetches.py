@@ -88,21 +88,28 @@ class SchemaFetches:
             self._queues[batch.source] = deque()
             task = asyncio.get_running_loop().create_task(self._process_waiting(batch))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._on_task_end, batch.source))
+            task.add_done_callback(self._tasks.discard)
         else:
             await self._process(batch)
 
     async def _process_waiting(self, batch: MessageBatch) -> None:
         queue = self._queues[batch.source]
-        while True:
-            for cache, ids in self._needed(batch):
-                for schema_id in cache.missing(ids):
-                    await self._fetch(batch, partial(cache.fetch, schema_id, ids), schema_id)
+        try:
+            while True:
+                for cache, ids in self._needed(batch):
+                    for schema_id in cache.missing(ids):
+                        await self._fetch(batch, partial(cache.fetch, schema_id, ids), schema_id)
+                self._reasons.pop(batch.source, None)
+                await self._process(batch)
+                if not queue:
+                    return
+                batch = queue.popleft()
+        except Exception as error:  # noqa: BLE001 - the engine classifies it; it delivers all uncommitted batches again
+            self._report_failure(error)
+        finally:
+            # Not in a callback of the task, which runs later: a batch that is enqueued until then would wait forever.
+            self._queues.pop(batch.source, None)
             self._reasons.pop(batch.source, None)
-            await self._process(batch)
-            if not queue:
-                return
-            batch = queue.popleft()
 
     async def _fetch(self, batch: MessageBatch, fetch: Callable[[], None], schema_id: SchemaId) -> None:
         """Fetch a schema. Waits for the registry, unless the partition is revoked."""
@@ -119,12 +126,3 @@ class SchemaFetches:
                 await asyncio.sleep(pause)
             else:
                 return
-
-    def _on_task_end(self, partition: TopicPartition, task: asyncio.Task[None]) -> None:
-        """Drop the queue. After a failure, all uncommitted batches are delivered again."""
-        self._tasks.discard(task)
-        self._queues.pop(partition, None)
-        self._reasons.pop(partition, None)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self._report_failure(error)

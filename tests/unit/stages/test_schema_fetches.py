@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
 
 from helpers.waiting import until_in_thread
 from skewless.engine.message_batch import MessageBatch
@@ -63,9 +64,15 @@ class Fetches:
         self.processed: list[tuple[int, int]] = []
         self.failures: list[Exception] = []
         self.revoked: set[int] = set()
+        self.following: Sequence[tuple[int, int]] = ()
+        """Batches that arrive right after the next one was processed."""
+        self.submitted: list[asyncio.Task[None]] = []
         self.fetches = SchemaFetches(parser.needed_schemas, self._process, self._is_current, self.failures.append)
 
     async def _process(self, batch: MessageBatch) -> None:
+        for following in self.following:
+            self.submitted.append(asyncio.create_task(self.submit(following)))
+        self.following = ()
         if self._is_current(batch):
             self.processed.append((batch.partition, int.from_bytes((batch.values[0] or b"")[1:5], "big")))
 
@@ -93,6 +100,14 @@ async def test_batches_of_a_partition_wait_in_order_and_others_go_on() -> None:
     assert tested.processed[2:] == [(1, 2), (1, 1)]
     await until_in_thread(lambda: not tested.fetches.waiting)
     assert tested.failures == []
+
+
+async def test_batch_that_arrives_when_the_last_waiting_one_is_processed_is_processed() -> None:
+    tested = Fetches()
+    tested.registry.available = {2}
+    tested.following = [(0, 2)]
+    await tested.submit((0, 2))
+    await tested.until_processed(2)
 
 
 async def test_registry_that_refuses_is_the_failure_of_the_stage() -> None:
