@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
 
 from chaos.proxy import Proxy
 from chaos.server import Server
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
-from helpers.kafka import Pipeline, Record, Source, create_topics, read, truth, zipf_records
+from helpers.kafka import Pipeline, Record, Sent, Source, create_topics, read, truth, zipf_records
 from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.lab.local.supervisor import Supervisor
@@ -69,9 +70,11 @@ def wait_for_copies(pipeline: Pipeline, remote: Server, topic: str, supervisor: 
     until(equal, each=lambda: supervisor.poll(time.monotonic()), every_s=0.5)
 
 
-def kill_at(point: str, pipeline: Pipeline, supervisor: Supervisor) -> None:
+def send_and_kill(point: str, pipeline: Pipeline, supervisor: Supervisor, portion: list[Sent]) -> None:
     """Kill the mirror at this point of a transaction that copies records."""
+    # Armed first: the mirror can copy all that the portion becomes before this process continues.
     pipeline.arm("mirror-0", point, "kill", topic=f"{PREFIX}{pipeline.settings.topic('partials')}")
+    pipeline.source.send(portion)
     events: list[str] = []
     until(
         lambda: any(event.startswith("was killed") for event in events),
@@ -100,8 +103,7 @@ def test_mirror_killed_and_cut_off_feeds_a_flusher_that_equals_a_plain_count(
     *portions, last = (records[first : first + 1600] for first in range(0, len(records), 1600))
     with pipeline.running(armed=True) as supervisor:
         for point, portion in zip(POINTS, portions, strict=True):
-            pipeline.source.send(portion)
-            kill_at(point, pipeline, supervisor)
+            send_and_kill(point, pipeline, supervisor, portion)
         wait_for_copies(pipeline, remote, "partials", supervisor)
         cut(link, supervisor)
         pipeline.source.send(last)
@@ -131,6 +133,24 @@ def test_mirror_of_results_copies_each_record_to_its_partition(broker: str, remo
     pipeline.drain()
     name = pipeline.settings.topic("aggregates")
     assert copied(read(remote.bootstrap, f"{PREFIX}{name}")) == copied(read(broker, name))
+
+
+def test_mirror_after_a_reset_begins_again_when_its_copy_is_deleted(
+    broker: str, remote: Server, tmp_path: Path
+) -> None:
+    pipeline = mirrored(broker, tmp_path, remote.bootstrap)
+    pipeline.source.send(zipf_records(500, 2, seed=13, keys=50))
+    pipeline.drain()
+    done = CliRunner().invoke(main, ["reset", "-f", str(pipeline.file), "--to-start", "--yes"])
+    copy = f"{PREFIX}{pipeline.settings.topic('aggregates')}"
+    assert f"delete by hand: topic {copy} at {remote.bootstrap}, " in done.stdout, done.output
+    assert pipeline.start("mirror").wait(60) == 3
+    assert "created again" in (pipeline.folder / "mirror-0.log").read_text()
+
+    admin = AdminClient({"bootstrap.servers": remote.bootstrap, "log_level": 2})
+    admin.delete_topics([copy])[copy].result()
+    pipeline.drain()
+    assert copied(read(remote.bootstrap, copy)) == copied(pipeline.read("aggregates"))
 
 
 @pytest.mark.parametrize(

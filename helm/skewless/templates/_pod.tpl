@@ -69,6 +69,8 @@ securityContext:
 {{- define "skewless.credentials" -}}
 {{- $stage := .stage -}}
 {{- $name := .row.name -}}
+{{- /* Of several, a login has one. Without it, the stage names the setting that is missing. */}}
+{{- $isOneOfSeveral := gt (len .row.credentials) 1 }}
 {{- range .row.credentials }}
 {{- if or $stage.existingSecret (not .optional) }}
 - name: {{ .env }}
@@ -76,6 +78,9 @@ securityContext:
     secretKeyRef:
       name: {{ required (printf "stages.%s.existingSecret: set the secret with the key %s" $name .key) $stage.existingSecret }}
       key: {{ get (default (dict) $stage.secretKeys) .key | default .key }}
+      {{- if $isOneOfSeveral }}
+      optional: true
+      {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -23,6 +23,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "sink": {"url": "sqlite:///tmp/results.db"},
     "join": JOIN,
     "registry": {"url": "http://r"},
+    "mirror": {"kafka": {"bootstrap_servers": "other:9092"}},
 }
 """Settings that an optional section must have."""
 
@@ -44,7 +45,13 @@ def document(path: tuple[str, ...], value: object) -> dict[str, Any]:
     for name in reversed(path):
         found = [{"field": "f"} | found] if name == "0" else {name: found}
     section = path[0]
-    return BASE | {section: REQUIRED.get(section, {}) | found[section]}
+    return BASE | {section: merged(REQUIRED.get(section, {}), found[section])}
+
+
+def merged(required: Any, more: Any) -> Any:
+    if not isinstance(required, dict):
+        return more
+    return required | {name: merged(required.get(name), value) for name, value in more.items()}
 
 
 def problems(path: tuple[str, ...], value: object) -> list[tuple[str, ...]]:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from skewless.kafka.settings import Compression, KafkaSettings
 from skewless.settings_base import SettingsModel
 
 
+class OtherClusterSettings(KafkaSettings):
+    """Connection to the brokers of another cluster."""
+
+    bootstrap_servers: str = Field(min_length=1, description="Comma-separated list of host:port.")
+
+
 class MirrorSettings(SettingsModel):
     """Settings of the copy of a topic in another Kafka cluster."""
 
-    kafka: KafkaSettings = Field(
+    kafka: OtherClusterSettings = Field(
         description="Connection to the other cluster. Set passwords in the environment "
         "(SKEWLESS__MIRROR__KAFKA__SASL__PASSWORD) rather than in a file."
     )
@@ -34,10 +40,3 @@ class MirrorSettings(SettingsModel):
     create: bool = Field(
         True, description="Whether to create the copy if it does not exist. false: the topic must exist."
     )
-
-    @field_validator("kafka")
-    @classmethod
-    def _names_the_brokers(cls, kafka: KafkaSettings) -> KafkaSettings:
-        if "bootstrap_servers" not in kafka.model_fields_set:
-            raise ValueError("bootstrap_servers: missing; name the brokers of the other cluster")
-        return kafka
