@@ -110,8 +110,8 @@ def _text_settings(problems: list[ErrorDetails], variables: Variables) -> list[t
 def _setting(name: str) -> tuple[str, ...]:
     parts = name.removeprefix(PREFIX).lower().split("__")
     match parts:
-        case ["kafka", "options", option]:
-            return ("kafka", "options", option.replace("_", "."))
+        case [*_, "kafka", "options", option]:
+            return (*parts[:-1], option.replace("_", "."))
         case ["topics", "options", topic]:
             return ("topics", "options", topic.replace("_", "-"))
         case ["topics", "options", topic, option]:
@@ -121,10 +121,9 @@ def _setting(name: str) -> tuple[str, ...]:
 
 def variable_of(setting: str) -> str:
     """Return the environment variable of a setting: of `router.workers`, `SKEWLESS__ROUTER__WORKERS`."""
-    parts = setting.split(".")
+    section, of_kafka, name = setting.partition("kafka.options.")
+    parts = f"{section}{of_kafka}{name.replace('.', '_')}".split(".")
     match parts:
-        case ["kafka", "options", *option] if option:
-            parts = ["kafka", "options", "_".join(option)]
         case ["topics", "options", topic, *option] if option:
             parts = ["topics", "options", topic.replace("-", "_"), "_".join(option)]
     return PREFIX + "__".join(parts).upper()
@@ -162,8 +161,9 @@ def dump(settings: PipelineSettings, *, only_set: bool = False) -> str:
         document["splitter"] = _set_settings(settings.splitter)
         for name, side in settings.sides.items():
             document["join"][name] = _set_settings(side)
-    options = document.get("kafka", {}).get("options", {})
-    options |= {name: HIDDEN for name in options if SECRET_OPTION.search(name)}
+    for section in (document, document.get("mirror") or {}):
+        options = section.get("kafka", {}).get("options", {})
+        options |= {name: HIDDEN for name in options if SECRET_OPTION.search(name)}
     return yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True)
 
 

@@ -68,8 +68,10 @@ def _parsing_digests(parsing: ParsingSettings) -> str:
         "splitter.time": _changed(parsing.time, "earliest", "latest"),
         "splitter.where": [_changed(condition) for condition in parsing.where],
     }
-    if parsing.envelope is not None:  # the last one: pipelines without an envelope have no digest of it
-        described["splitter.envelope"] = [parsing.envelope.name, _changed(parsing.envelope)]
+    if parsing.envelope is not None:  # the last one: pipelines without one have no digest of it
+        described[PARSING[-1]] = [parsing.envelope.name, _changed(parsing.envelope)]
+    elif parsing.python is not None:
+        described[PARSING[-1]] = ["python", parsing.python]
     return "".join(_short_digest(described[path]) for path in PARSING if path in described)
 
 

@@ -23,7 +23,7 @@ PARSING = (
     "splitter.value",
     "splitter.time",
     "splitter.where",
-    "splitter.envelope",
+    "splitter.envelope or splitter.python",
 )
 """Settings by which the splitter reads records. Results of a window must not mix two versions of them."""
 PARSING_CHARACTERS = 4

@@ -119,7 +119,14 @@ def test_loader_invalid_address_in_the_variable_of_kafka_is_reported_with_its_na
 
 @pytest.mark.parametrize(
     "setting",
-    ["router.workers", "kafka.options", "kafka.options.socket.timeout.ms", "topics.options", "topics.options.late.a.b"],
+    [
+        "router.workers",
+        "kafka.options",
+        "kafka.options.socket.timeout.ms",
+        "mirror.kafka.options.socket.timeout.ms",
+        "topics.options",
+        "topics.options.late.a.b",
+    ],
 )
 def test_loader_variable_of_a_setting_is_read_as_this_setting(setting: str) -> None:
     path = loader._setting(loader.variable_of(setting))
@@ -338,9 +345,11 @@ def test_dump_secrets_also_among_librdkafka_options_are_masked(file: Path) -> No
         "SKEWLESS__KAFKA__OPTIONS__SSL_KEY_PEM": "s3cret",
         "SKEWLESS__KAFKA__OPTIONS__SSL_KEYSTORE_PASSWORD": "s3cret",
     }
-    dumped = loader.dump(load(file, SECURE, **{PASSWORD: "s3cret"}, **options))
+    options |= {name.replace("__KAFKA", "__MIRROR__KAFKA"): value for name, value in options.items()}
+    text = SECURE + "mirror: {kafka: {bootstrap_servers: other:9092}}\n"
+    dumped = loader.dump(load(file, text, **{PASSWORD: "s3cret"}, **options))
     assert "s3cret" not in dumped
-    assert dumped.count("********") == 3
+    assert dumped.count("********") == 5
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
