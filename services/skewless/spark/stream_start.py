@@ -94,6 +94,8 @@ def _refusals(settings: PipelineSettings) -> Iterator[str]:
         return
     if settings.sink is not None and settings.sink.mode == "merge":
         yield f"sink.mode: merge stores the partials of workers, {only_stages}; use mode: replace"
+    if settings.mirror is not None and settings.mirror.topic == "partials":
+        yield f"mirror.topic: partials copies the partials of workers, {only_stages}; use topic: aggregates"
     if settings.worker_input.encoding == "record":
         yield f"worker_input.encoding: record writes each tuple for other consumers, {only_stages}"
     if settings.aggregator.emit_interval_s:

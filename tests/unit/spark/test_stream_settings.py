@@ -22,6 +22,7 @@ def pipeline(**sections: Any) -> PipelineSettings:
     [
         ({"join": {"left": SIDE | {"topic": "l"}, "right": SIDE | {"topic": "r"}, "apart_s": 60}}, "join"),
         ({"sink": {"url": "sqlite:///x.db", "mode": "merge"}}, "sink.mode"),
+        ({"mirror": {"kafka": {"bootstrap_servers": "other:9092"}, "topic": "partials"}}, "mirror.topic"),
         ({"worker_input": {"encoding": "record"}}, "worker_input.encoding"),
         ({"aggregator": {"emit_interval_s": 5}}, "aggregator.emit_interval_s"),
         ({"aggregator": {"top": {"n": 3, "by": "count"}}}, "aggregator.top"),
