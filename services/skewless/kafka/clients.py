@@ -27,13 +27,23 @@ def librdkafka_version() -> str:
     return version
 
 
+def _needs_attention(line: logging.LogRecord) -> bool:
+    """Return whether a line is not that of a producer whose coordinator is not ready yet, as on a new broker.
+
+    librdkafka repeats this request by itself, and the start of the stage has a time limit.
+    """
+    text = line.getMessage()
+    return not (text.startswith("GETPID ") and text.endswith(": retrying"))
+
+
 def librdkafka_logger() -> logging.Logger:
     """Return the logger of librdkafka's lines. In a process that has not set up its log, it has errors only.
 
     Such a process is a command or a task of Spark, and its user would read warnings of requests that librdkafka repeats
-    by itself: for example to a coordinator that still loads its transactions.
+    by itself.
     """
     logger = logging.getLogger(LIBRDKAFKA)
+    logger.addFilter(_needs_attention)
     if logger.level == logging.NOTSET and not logging.getLogger().handlers:
         logger.setLevel(logging.ERROR)
     return logger

@@ -15,7 +15,7 @@ from skewless.errors import BrokerError, SkewlessError, UnreachableError
 
 ATTEMPT_S = 0.25
 """Timeout of one metadata request."""
-REFUSED_S = 5.0
+REFUSED_S = 1.5
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""
 REPORTED_S = 2.0
@@ -59,7 +59,7 @@ def wait_until_reachable(
     `options` are librdkafka's, at least `bootstrap.servers`. Calls `report` once, with the cause, if no broker has
     answered for `REPORTED_S` seconds. Raises UnreachableError with the address and the cause after `timeout_s` seconds,
     or as soon as `give_up()` returns True. Raises BrokerError if authentication or the TLS handshake failed; if it was
-    the brokers that refused the login, after `REFUSED_S` seconds at most.
+    the brokers that refused the login, `REFUSED_S` seconds after the first refusal.
     """
     refusal: list[str] = []
     errors: dict[int, str] = {}
@@ -73,7 +73,7 @@ def wait_until_reachable(
         if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:  # noqa: SLF001
             refusal[:] = [error.str()]
         if error.code() == KafkaError._AUTHENTICATION and not error.str().startswith(WITHOUT_LOGIN):  # noqa: SLF001
-            deadline = min(deadline, started + REFUSED_S)
+            deadline = min(deadline, time.monotonic() + REFUSED_S)
 
     _check_tls(options)
     client = AdminClient({**QUIET, **options, "error_cb": note_error})

@@ -29,7 +29,7 @@ def read_to_end(consumer: Consumer) -> list[str]:
 def test_consumer_partition_that_is_resumed_reports_its_end_again(broker: str) -> None:
     harness = Harness(broker)
     partition = TopicPartition(harness.topic("in"), 0, 0)
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     producer.produce(partition.topic, b"first", partition=0)
     assert producer.flush(WAIT_S) == 0
     options = {"bootstrap.servers": broker, "group.id": harness.prefix, "enable.partition.eof": True}

@@ -178,7 +178,7 @@ def test_read_compacted_progress_falls_from_the_size_of_the_log_to_zero(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = Harness(broker, partitions=1)
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for number in range(100):
         producer.produce(harness.topic("out"), b"value", b"%d" % (number % 7), partition=0)
     producer.produce(harness.topic("out"), None, b"0", partition=0)

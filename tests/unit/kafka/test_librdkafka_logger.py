@@ -28,3 +28,13 @@ def test_librdkafka_logger_without_a_log_of_the_process_has_errors_only(monkeypa
 def test_librdkafka_logger_with_a_log_of_the_process_has_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [logging.NullHandler()])
     assert librdkafka_logger().isEnabledFor(logging.WARNING)
+
+
+def test_librdkafka_logger_leaves_out_requests_to_a_coordinator_that_are_repeated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = librdkafka_logger()
+    logger.error("%s [%s] Failed to acquire transactional PID: Broker: Not coordinator: retrying", "GETPID", "p#1")
+    logger.error("%s [%s] Failed to acquire transactional PID: Broker: Denied", "GETPID", "p#1")
+    logger.error("%s [%s] connect failed: retrying", "FAIL", "p#1")
+    assert [line.partition(" ")[0] for line in caplog.messages] == ["GETPID", "FAIL"]

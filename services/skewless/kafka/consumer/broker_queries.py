@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from skewless.errors import BrokerError, UnavailableError
@@ -87,7 +87,7 @@ class BrokerQueries:
         for answer in answers:
             if answer.error is not None:
                 reason = f"{operation}, partition {answer.partition}: {answer.error.str()}"
-                raise (UnavailableError(reason) if is_transient(answer.error) else BrokerError(reason))
+                raise (UnavailableError(reason) if _is_repeatable(answer.error) else BrokerError(reason))
         return {TopicPartition(answer.topic, answer.partition): answer for answer in answers}
 
     @staticmethod
@@ -96,4 +96,10 @@ class BrokerQueries:
             return ask()
         except KafkaException as error:
             reason = f"{operation}: {error.args[0].str()}"
-            raise UnavailableError(reason) if is_transient(error.args[0]) else BrokerError(reason) from error
+            raise UnavailableError(reason) if _is_repeatable(error.args[0]) else BrokerError(reason) from error
+
+
+def _is_repeatable(error: KafkaError) -> bool:
+    # The group has assigned the partitions, so they exist. A broker that stops or starts may not know them yet, and a
+    # topic that is created again with fewer partitions ends the process by its id.
+    return is_transient(error) or error.code() == KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - librdkafka's local codes are named so
