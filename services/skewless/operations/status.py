@@ -17,6 +17,7 @@ from skewless import topology
 from skewless.algorithms.grouping.base import HotKey
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.errors import BrokerError
@@ -343,9 +344,10 @@ def _newest_event(settings: PipelineSettings, splitter: StageStatus | None) -> i
 def open_windows(windows: WindowAssigner, closed_until: int | None, newest_event: int | None) -> int | None:
     """Return the number of windows that can contain events up to the newest one and are not closed, at most 10,000.
 
-    None if nothing is known: before the first closed window, or before the first event.
+    None if it is unknown: before the first closed window, before the first event, and for sessions, which only the
+    tuples of a key determine.
     """
-    if closed_until is None or newest_event is None:
+    if closed_until is None or newest_event is None or isinstance(windows, SessionWindows):
         return None
     found: set[int] = set()
     time = newest_event

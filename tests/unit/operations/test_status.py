@@ -11,6 +11,7 @@ from helpers.stage_start import in_memory
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.admin.groups import GroupDescription
 from skewless.operations import status
@@ -51,6 +52,7 @@ def waits(*partitions: WatermarkState, lag: Mapping[int, int] | None = None, **e
         (tumbling(60), 60, 59, 0),
         (HoppingWindows(60, 20), 0, 0, 3),  # those that begin at -40, -20 and 0
         (HoppingWindows(60, 20), 40, 40, 3),
+        (SessionWindows(10, 60), 0, 60, None),
         (tumbling(60), None, 60, None),
         (tumbling(60), 0, None, None),
         (tumbling(1), 0, 10**9, status.MAX_WINDOWS),
