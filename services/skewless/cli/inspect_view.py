@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,12 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from skewless.cli.plain_text import field_label, printable
+from skewless.cli.wide_console import wide_console
 
 SHOWN_KEYS = 10
 BAR_WIDTH = 30
 MAX_NAME = 40
-PIPED_WIDTH = 160
-"""Columns of output that is not a terminal, so that no table is cut."""
 NOTES = """\
 max/avg: most loaded worker / average. rate: relative to an even load. workers/key: mean number of workers per key."""
 TIME_NOTES = """\
@@ -26,7 +24,7 @@ Records within the allowed lateness are never late, older ones only if the first
 
 def show(report: Mapping[str, Any]) -> None:
     """Print the measures of a topic."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    console = wide_console()
     _show_records(console, report)
     if not report["keys"]:
         console.print("\nNo candidate for a key: the records have no keys and no fields.")

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from skewless.cli.wide_console import wide_console
 from skewless.lab.simulation.tsv_reader import ParsedLines, Source
 
 ROWS = "rows/\ntuple"
@@ -64,10 +65,10 @@ def with_progress(source: Source, stream: Iterable[ParsedLines]) -> Iterator[Par
 
 def show(results: list[dict[str, Any]]) -> None:
     """Print a description of the stream, and a table with one row per run."""
-    console, first = Console(), results[0]
+    console, first = wide_console(), results[0]
     routers = "1 router" if first["routers"] == 1 else f"{first['routers']} routers"
     stream = f"{first['tuples']:,} tuples, {first['keys']:,} keys, the hottest has {first['p1']:.2%}"
-    console.print(f"{stream}; {routers}, windows of {first['window_s']:g} s", highlight=False, soft_wrap=True)
+    console.print(f"{stream}; {routers}, windows of {first['window_s']:g} s", soft_wrap=True)
     columns = dict(COLUMNS)
     is_local = any(run["rows"] != run["tuples"] for run in results)
     del columns[BOUND if is_local else ROWS]
@@ -77,4 +78,4 @@ def show(results: list[dict[str, Any]]) -> None:
     for run in results:
         table.add_row(*(column(run) for column in columns.values()))
     console.print(table)
-    console.print(NOTES, highlight=False, soft_wrap=True)
+    console.print(NOTES, soft_wrap=True)

@@ -58,7 +58,7 @@ def start(data: Path | None, port: int | None, foreground: bool) -> None:  # noq
 
 @broker.command()
 def stop() -> None:
-    """Stop the broker, and remove its data unless it was started with --data."""
+    """Stop the broker. Remove its data, unless it was started with --data."""
     state = broker_daemon.stop()
     click.echo(f"stopped the broker at {state.address}" if state else "no broker is running", err=True)
 
@@ -67,7 +67,10 @@ def stop() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:  # noqa: FBT001 - click passes flags as keyword arguments
-    """Print whether the broker is running, and its address; exit code 1 if it is not running."""
+    """Print whether the broker is running, and its address.
+
+    Exits with 1 if it is not running.
+    """
     state = broker_daemon.running()
     report = {"running": bool(state)} | (state._asdict() if state else {})
     report.pop("started", None)

@@ -62,7 +62,9 @@ def dump(file: Path | None) -> None:
 
 @config.command()
 def schema() -> None:
-    """Print the JSON Schema of pipeline files, with which editors complete and check them.
+    """Print the JSON Schema of pipeline files.
+
+    Editors complete and check the files with it.
 
     \b
     Example:

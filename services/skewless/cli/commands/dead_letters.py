@@ -36,7 +36,9 @@ def dead_letters() -> None:
 @click.option("--each", is_flag=True, help="Print each dead letter with the coordinates of its record.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def list_(file: Path | None, *, reasons: tuple[str, ...], each: bool, as_json: bool) -> None:
-    """Print the number of dead letters by reason and topic of the invalid records, most frequent first.
+    """Print the number of dead letters by reason and topic.
+
+    The topic is that of the invalid records. The most frequent reasons come first.
 
     \b
     Examples:

@@ -198,16 +198,15 @@ def _sample(text: str) -> int | None:
 
 
 def _show(planning: dict[str, Any], out: Path | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from skewless.cli.wide_console import wide_console
     from skewless.spark.report.planning_report import COLUMNS
 
-    console = Console()
+    console = wide_console()
     stream = planning["stream"]
     console.print(
         f"{stream['tuples']:,} tuples, {stream['keys']:,} keys, the hottest has {stream['p1']:.2%}",
-        highlight=False,
         soft_wrap=True,
     )
     columns = list(COLUMNS)[:7]
@@ -222,9 +221,8 @@ def _show(planning: dict[str, Any], out: Path | None) -> None:
     console.print(
         f"\nRecommended: {recommendation['grouping']} on {recommendation['workers']} workers{shortfall}",
         style="bold",
-        highlight=False,
     )
     for reason in recommendation["reasons"]:
-        console.print(f"  {reason}", highlight=False, soft_wrap=True)
+        console.print(f"  {reason}", soft_wrap=True)
     if out is not None:
-        console.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+        console.print(f"Report: {out / 'report.html'}", soft_wrap=True)

@@ -81,6 +81,9 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, mode: Mode) -> None
     if settings.source_pattern:
         users.append(f"topics that match {settings.aggregated}")
     click.echo(f"stays as it is: {', '.join(users)}")
+    if (mirror := settings.mirror) is not None:
+        copy, servers = f"{mirror.prefix}{settings.topic(mirror.topic)}", mirror.kafka.bootstrap_servers
+        click.echo(f"delete by hand: topic {copy} at {servers}, because the stage mirror would not continue it")
 
 
 def _ask(settings: PipelineSettings) -> None:

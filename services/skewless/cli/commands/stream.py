@@ -30,9 +30,9 @@ IDLE_POLL_S = 1.0
 DEFAULT_TRIGGER_S = 2.0
 
 _EPILOG = """\b
-The query writes the topics of the stages: `status`, `top`, `results`, `audit` and `sink` work as with `skewless up`.
-Spark's checkpoint has the offsets of its micro-batches. Everything else is in Kafka. A query that was killed continues
-with the same checkpoint.
+The query writes the topics of the stages: `status`, `top`, `results`, `audit`, `sink` and `mirror` work as with
+`skewless up`. Spark's checkpoint has the offsets of its micro-batches. Everything else is in Kafka. A query that was
+killed continues with the same checkpoint.
 
 \b
 Examples:
@@ -83,7 +83,7 @@ def stream(
 ) -> None:
     """Run a pipeline as a query of Spark, until Ctrl-C or SIGTERM. The results equal those of the stages.
 
-    Spark replaces the stages, except `sink`. They must not run. Windows stay open at the end, and the next run
+    Spark replaces all stages but `sink` and `mirror`. They must not run. Windows stay open at the end, and the next run
     continues with them.
     """
     settings = load_settings(file)
