@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,9 @@ EMBEDDED = pytest.StashKey[Broker]()
 SERVER_TIMEOUT_S = 900
 """Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
 
+LOG_LINES = 6
+"""Lines of each log of a failed test that pytest prints."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Costs())
@@ -65,6 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("spark"):
         spark_archive.use()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Add the last lines of each log that the processes of a failed test wrote."""
+    report = yield
+    folder: Path | None = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and folder is not None:
+        for log in sorted(folder.rglob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
+            report.sections.append((f"end of {log.relative_to(folder)}", "\n".join(lines)))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -155,7 +155,7 @@ def unreadable(broker: str, unreadable_pipeline: str, monkeypatch: pytest.Monkey
 
 
 def write(broker: str, topic: str, values: list[bytes]) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for value in values:
         producer.produce(topic, value, b"\xff", partition=0)
     assert producer.flush(60) == 0

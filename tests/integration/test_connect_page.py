@@ -68,7 +68,7 @@ def write_files(folder: Path, addresses: Mapping[str, str], *names: str) -> None
 
 
 def send_orders(bootstrap: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(RECORDS):
         order = {"customer": f"c{number % 3}", "total": 12.5, "at": START_MS + number * 5000}
         producer.produce("orders", json.dumps(order).encode())

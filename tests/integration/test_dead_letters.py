@@ -40,7 +40,7 @@ def pipeline(broker: str, tmp_path: Path) -> Pipeline:
 
 def write_dead_letters(pipeline: Pipeline, letters: Iterable[tuple[int, int, str]], topic: str | None = None) -> None:
     records = {(record.partition, record.offset): record for record in read(pipeline.bootstrap, pipeline.source.topic)}
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap})
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "enable.idempotence": True})
     for partition, offset, reason in letters:
         invalid = records.get((partition, offset))
         texts = {"topic": topic or pipeline.source.topic, "partition": str(partition), "offset": str(offset)}

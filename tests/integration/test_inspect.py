@@ -28,7 +28,7 @@ def topic(broker: str) -> str:
 
 def write(broker: str, topic: str) -> None:
     """Write half of the records with the key `hot`, and 30 tombstones."""
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for i in range(RECORDS):
         value = None if i % 100 == 99 else json.dumps({"user": f"u{i % 9}", "at": 1_700_000_000 + i}).encode()
         producer.produce(topic, value, "hot" if i % 2 else f"k{i % 50}", partition=i % 3)
@@ -68,7 +68,7 @@ def test_inspect_records_option_reads_the_newest_of_each_partition(broker: str, 
 
 
 def test_inspect_partition_without_records_counts_for_the_balance_of_the_partitions(broker: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for number in range(30):
         producer.produce(topic, b'{"user": "u"}', partition=number % 2)
     assert producer.flush(60) == 0

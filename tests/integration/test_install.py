@@ -66,7 +66,7 @@ def test_wheel_in_an_empty_environment_inspects_a_topic_and_writes_its_pipeline(
 ) -> None:
     topic = "installed-clicks"
     create_topics(broker, {topic: 1})
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for number in range(1_000):
         value = {"item": "hot" if number % 2 else f"item-{number}", "time": 1_700_000_000_000 + number}
         producer.produce(topic, json.dumps(value))

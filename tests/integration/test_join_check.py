@@ -37,11 +37,15 @@ class Topics:
         create_topics(self.broker, {self.names[side]: partitions}, **options)
 
     def write(self, side: str, rows: Iterable[Row]) -> None:
-        producer = Producer({"bootstrap.servers": self.broker})
+        producer = Producer({"bootstrap.servers": self.broker, "enable.idempotence": True})
+        errors: list[object] = []
         for record_id, time, key, partition in rows:
             value = json.dumps({"id": record_id, "time": START_MS + time})
-            producer.produce(self.names[side], value, key, partition=partition)
+            producer.produce(
+                self.names[side], value, key, partition=partition, on_delivery=lambda error, _: errors.append(error)
+            )
         assert producer.flush(60) == 0
+        assert not any(errors), errors
 
     def check(self, *options: str) -> Result:
         return CliRunner().invoke(main, ["join", "check", "-f", str(self.file), *options])
@@ -87,9 +91,9 @@ def test_join_check_right_topic_that_does_not_fit_is_a_problem(topics: Topics, r
         topics.write(side, records)
     result = topics.check("--json")
     assert result.exit_code == 1
-    assert result.stderr == "error: the topics do not fit the join: 1 problem\n"
     (found,) = json.loads(result.stdout)["problems"]
     assert problem in found
+    assert result.stderr == "error: the topics do not fit the join: 1 problem\n"
 
 
 def test_join_check_partition_counts_and_retention_are_compared_with_the_settings(topics: Topics) -> None:

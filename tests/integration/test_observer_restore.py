@@ -26,7 +26,7 @@ def test_observer_restore_reads_the_changelog_and_unsaved_partials_without_those
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1), topics={"aggregator_partitions": 1})
     partials, changelog = pipeline.settings.topic("partials"), pipeline.settings.topic("observer-changelog")
     values = [write_packed(pa.table({"pane": [0], "key": [key], "worker": [1], "count": [1]})) for key in "abcd"]
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     producer.produce(changelog, b"rows", b"0/0/changes", partition=0)
     producer.produce(partials, values[0], partition=0, headers=list(internal_headers(PARTIALS, {})))
     producer.produce(partials, None, partition=0, headers=list(internal_headers(WATERMARK, {0: 5})))

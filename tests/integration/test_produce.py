@@ -172,7 +172,7 @@ def whole(broker: str) -> list[list[tuple[int, bytes]]]:
 def write(servers: str, topic: str, logs: list[list[tuple[int, bytes]]]) -> None:
     """Write logs into a new topic, as an interrupted run leaves them."""
     summary(produce("zipf", "--topic", topic, "--partitions", len(logs), "--records", 0, "--json", servers=servers))
-    producer = Producer({"bootstrap.servers": servers})
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
     for partition, log in enumerate(logs):
         for time, value in log:
             producer.produce(topic, value, partition=partition, timestamp=time)

@@ -60,7 +60,7 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def poison(broker: str, pipeline: Pipeline) -> None:
-    producer = Producer({"bootstrap.servers": broker, "log_level": 2})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "log_level": 2})
     for topic in READERS:
         producer.produce(pipeline.settings.topic(topic), POISON, partition=0)
     assert producer.flush(30) == 0

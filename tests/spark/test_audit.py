@@ -58,7 +58,7 @@ def write_result(pipeline: Pipeline, entry: dict[str, Any] | None, at: str) -> N
     """Write a record of `aggregates` as the aggregator does; None writes a tombstone."""
     key = at.partition("/")[2]
     partition = int(partition_of_keys(pa.array([key]), pipeline.settings.topics.aggregator_partitions)[0])
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "enable.idempotence": True, "log_level": 2})
     value = None if entry is None else json.dumps(entry)
     producer.produce(pipeline.settings.topic("aggregates"), value, at.encode(), partition)
     assert producer.flush(WAIT_S) == 0
@@ -177,7 +177,7 @@ def forget(pipeline: Pipeline, entry: dict[str, Any]) -> None:
     part = pa.table({"pane": [entry["window_start"]], "key": [entry["key"]], "count": [1]})
     where = {"reason": WINDOW_EXPIRED, "topic": pipeline.settings.topic("partials"), "partition": "0", "offset": "0"}
     headers = [(f"{kafka_source.ERRORS}{name}", value.encode()) for name, value in where.items()]
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "enable.idempotence": True, "log_level": 2})
     producer.produce(pipeline.settings.topic("dead-letters"), write_table(part), headers=headers, partition=0)
     assert producer.flush(WAIT_S) == 0
 

@@ -82,7 +82,7 @@ def abort_tuples(pipeline: Pipeline) -> None:
 
 def write_foreign_records(pipeline: Pipeline, *topics: str) -> None:
     """Write foreign records to topics of the pipeline."""
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap})
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "enable.idempotence": True})
     for topic in topics:
         producer.produce(pipeline.settings.topic(topic), b"{}", key=b"0/0", partition=0)
     assert producer.flush(WAIT_S) == 0

@@ -64,7 +64,7 @@ def created(broker: str, partitions: int) -> str:
 def topic(broker: str) -> str:
     """Create a topic of two partitions whose records are keys with timestamps."""
     name = created(broker, 2)
-    producer = Producer({"bootstrap.servers": broker, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "linger.ms": 20})
     for partition in range(2):
         for key, time in zip(keys(partition), times(), strict=True):
             producer.produce(name, b"", key=key.encode(), partition=partition, timestamp=time)

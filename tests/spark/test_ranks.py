@@ -21,7 +21,7 @@ RANKS = 5
 
 def write_rank(pipeline: Pipeline, row: dict[str, Any] | None, at: str) -> None:
     """Write a record of `top` as the ranker does; None writes a tombstone."""
-    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "enable.idempotence": True, "log_level": 2})
     producer.produce(pipeline.settings.topic("top"), None if row is None else json.dumps(row), at.encode(), 0)
     assert producer.flush(WAIT_S) == 0
 

@@ -63,7 +63,7 @@ def harness(broker: str) -> Harness:
 
 
 def fill(harness: Harness, start: int) -> None:
-    producer = Producer({"bootstrap.servers": harness.bootstrap})
+    producer = Producer({"bootstrap.servers": harness.bootstrap, "enable.idempotence": True})
     for topic in INPUTS:
         for number in range(start, start + RECORDS):
             producer.produce(harness.topic(topic), f"{topic} {number}".encode(), partition=number % harness.partitions)

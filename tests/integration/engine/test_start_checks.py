@@ -74,7 +74,7 @@ def copied(harness: Harness) -> Harness:
 
 
 def put_results(harness: Harness, records: int) -> None:
-    producer = Producer({"bootstrap.servers": harness.bootstrap})
+    producer = Producer({"bootstrap.servers": harness.bootstrap, "enable.idempotence": True})
     for number in range(records):
         value, headers = str(number).encode(), list(internal_headers(PARTIALS, {number % 4: 0}))
         producer.produce(harness.topic("out"), value, partition=number % 4, headers=headers)
@@ -190,7 +190,7 @@ async def test_start_checks_at_least_once_refuses_expired_results_only(broker: s
 
 
 async def test_executor_after_the_first_commit_has_a_checkpoint_in_every_partition(harness: Harness) -> None:
-    producer = Producer({"bootstrap.servers": harness.bootstrap})
+    producer = Producer({"bootstrap.servers": harness.bootstrap, "enable.idempotence": True})
     producer.produce(harness.topic("in"), b"only", partition=0)
     assert producer.flush(20) == 0
     async with stage(harness):
@@ -375,7 +375,7 @@ def test_evidence_of_each_stage_finds_its_results(pipeline: PipelineSettings, na
     traces = traces_of(name, pipeline)
     sink = topology.topic(row.outputs[0])
     partition = 0 if sink.partitions == "one" else 1
-    producer = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers, "enable.idempotence": True})
     foreign = [] if sink.public else [[], internal_headers(WATERMARK, {0: 5})]
     for headers in foreign:
         producer.produce(pipeline.topic(sink.name), b"", partition=partition, headers=list(headers))
@@ -397,7 +397,7 @@ def test_evidence_of_one_partition_ignores_results_of_others(
     topic_plan.apply(fresh)
     row = topology.stage(name)
     traces = traces_of(name, fresh)
-    producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers, "enable.idempotence": True})
     headers = list(internal_headers(PARTIALS, {1: 5}))
     producer.produce(fresh.topic(row.outputs[0]), b"", b"key", partition=1 if aligned else 0, headers=headers)
     assert producer.flush(20) == 0
@@ -412,7 +412,7 @@ def test_evidence_of_a_source_partition_ignores_results_of_others_in_the_same_pa
     topic_plan.apply(fresh)
     traces = traces_of("splitter", fresh)
     source, tuples = fresh.topic("source"), fresh.topic("tuples")
-    producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers, "enable.idempotence": True})
     for reported, found in ((3, None), (1, f"topic {tuples}")):
         states = dict.fromkeys((InputPartition(source, number) for number in (1, 3)), WatermarkState())
         states[InputPartition(source, reported)] = WatermarkState(5)

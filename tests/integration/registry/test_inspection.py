@@ -84,7 +84,7 @@ def json_schema(schema_id: int, number: int) -> bytes:
 def write(broker: str, topic: str, record: Callable[[int, int], bytes], schema_id: int, *, in_header: bool) -> None:
     """Write records, and two that cannot be read."""
     create_topics(broker, {topic: 1})
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for number in range(RECORDS):
         value = record(schema_id, number)
         headers = [(VALUE_HEADER, value[:5])] if in_header else None

@@ -37,7 +37,7 @@ def test_registry_page_commands_as_written_show_the_results_of_avro(
     (tmp_path / "clicks.yaml").write_text(file.replace(URL, registry_server.url))
     with Broker() as broker:
         create_topics(broker.bootstrap, {"clicks": 1})
-        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
         for number in range(30):
             at = (START_MS + number * 1000) * 1000
             record = {"user": {"country": f"c{number % 3}"}, "price": Decimal("12.50"), "at": at}

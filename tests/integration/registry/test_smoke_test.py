@@ -59,7 +59,7 @@ def settings_of(broker: str, url: str, topic: str, **splitter: Any) -> PipelineS
 
 
 def send(broker: str, topic: str, value: bytes | None, **headers: bytes) -> None:
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     producer.produce(topic, value, headers=list(headers.items()))
     assert producer.flush(30) == 0
 

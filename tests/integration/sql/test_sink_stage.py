@@ -67,7 +67,9 @@ class SinkProcess:
         self.expected: dict[tuple[int, str], tuple[int, int]] = {}
         self.child: ChildProcess | None = None
         (self.port,) = free_ports(1)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 2})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2}
+        )
 
     def start(self) -> None:
         environment = {
