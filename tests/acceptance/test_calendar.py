@@ -1,7 +1,8 @@
 """A pipeline after silent days and weeks: retention, expired offsets and changed sizes give exact results or an error.
 
 Retention is simulated by the admin's delete_records, expiry by deleting the groups. Each stage is started alone after
-each event. It must continue exactly, or end with exit code 2 or 3 and a message that names a remedy.
+each event. It must continue exactly, or end with exit code 2 or 3 and a message that names a remedy. A week of event
+time, with a change of the clocks, is counted day by day.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from datetime import datetime, timedelta
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 
 import skewless
-from helpers.kafka import STAGES, Pipeline, Record, Source, ends, read, topics_partitions, truth, zipf_records
+from helpers.kafka import STAGES, Pipeline, Record, Sent, Source, ends, read, topics_partitions, truth, zipf_records
 from helpers.waiting import until
 from skewless import topology
 from skewless.lab.local import child_process
@@ -329,3 +334,144 @@ def test_stages_internal_records_deleted_before_the_first_commit_refuse_to_start
     names = [stage for stage in STAGES if stage != "splitter"]
     with stages_of(pipeline, *names) as stages:
         assert refusals(stages) == {}
+
+
+VIENNA = ZoneInfo("Europe/Vienna")
+WEEKS = {"spring": datetime(2025, 3, 27, tzinfo=VIENNA), "autumn": datetime(2025, 10, 23, tzinfo=VIENNA)}
+"""First day, a Thursday. The clocks change on Sunday, which has 23 or 25 hours."""
+DAYS = 7
+GROWN = 4
+"""Partitions of the source from Saturday on."""
+HOUR_MS = 3_600_000
+OF_A_DAY = 600
+"""Records of a partition."""
+
+
+def midnight(day: datetime) -> int:
+    return round(day.timestamp() * 1000)
+
+
+def window_of(time_ms: int) -> tuple[int, int]:
+    """Start and end of the day in Vienna."""
+    day = datetime.fromtimestamp(time_ms / 1000, VIENNA).replace(hour=0, minute=0, second=0, microsecond=0)
+    return midnight(day), midnight(day + timedelta(days=1))
+
+
+def records_of(day: datetime, partitions: int, random: np.random.Generator) -> list[Sent]:
+    """Make the records of a day: in order but for half an hour, and one in fifty is up to two days old."""
+    start, end = window_of(midnight(day))
+    records: list[Sent] = []
+    for time_ms in np.linspace(start, end, OF_A_DAY, endpoint=False).tolist():
+        for partition in range(partitions):
+            delay_ms = random.integers(48 * HOUR_MS if random.random() < 0.02 else HOUR_MS // 2)
+            key = f"k{min(random.zipf(1.3), 200)}"
+            entry = {"key": key, "value": int(random.integers(100)), "time": round(time_ms) - int(delay_ms)}
+            records.append((partition, json.dumps(entry).encode()))
+    return records
+
+
+def plain_count(sent: Iterable[Sent]) -> tuple[dict[tuple[int, str], tuple[int, int]], int]:
+    """Return the count and the sum of each key and day, and the number of late records."""
+    newest: defaultdict[int, int] = defaultdict(int)
+    counts: Counter[tuple[int, str]] = Counter()
+    sums: Counter[tuple[int, str]] = Counter()
+    late = 0
+    for partition, value in sent:
+        entry = json.loads(value or b"")
+        start, end = window_of(entry["time"])
+        if end - 1 < newest[partition] - HOUR_MS:
+            late += 1
+        else:
+            counts[start, entry["key"]] += 1
+            sums[start, entry["key"]] += entry["value"]
+        newest[partition] = max(newest[partition], entry["time"])
+    return {at: (count, sums[at]) for at, count in counts.items()}, late
+
+
+def expire(pipeline: Pipeline) -> int:
+    """Delete the records of the source and of internal topics that all their readers have committed; counts them."""
+    deleted = 0
+    for topic in {reads(pipeline, stage) for stage in STAGES}:
+        committed: list[dict[int, int]] = []
+        for stage in STAGES:
+            if reads(pipeline, stage) == topic:
+                with of_group(pipeline, stage) as consumer:
+                    partitions = [TopicPartition(topic, at) for at in log_ends(pipeline, topic)]
+                    found = consumer.committed(partitions, timeout=10.0)
+                committed.append({at.partition: max(0, at.offset) for at in found})
+        offsets = {at: min(of_stage[at] for of_stage in committed) for at in committed[0]}
+        for future in pipeline.admin.delete_records([TopicPartition(topic, *at) for at in offsets.items()]).values():
+            future.result(30)
+        deleted += sum(offsets.values())
+    return deleted
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("season", WEEKS)
+def test_pipeline_over_a_week_with_kills_retention_and_more_partitions_writes_each_day_once(
+    season: str, broker: str, tmp_path: Path
+) -> None:
+    source = Source(broker, PARTITIONS)
+    pipeline = Pipeline(
+        broker,
+        tmp_path,
+        source,
+        event_time={"allowed_lateness_s": HOUR_MS // 1000, "idle_timeout_s": None},
+        observer={"tick_s": HOUR_MS // 1000},
+        worker={"pane_s": HOUR_MS // 1000},
+        aggregator={
+            "window": {"size": "day", "zone": str(VIENNA)},
+            "emit": "final",
+            "aggregates": ["count", "sum"],
+            "closed_window_retention_s": 86_400,
+        },
+        transport={"commit_interval_s": COMMIT_S, "session_timeout_s": SESSION_S},
+        kafka={"options": {"topic.metadata.refresh.interval.ms": 1_000}},
+    )
+    random = np.random.default_rng(29)
+    sent: list[Sent] = []
+    victims = cycle(STAGES)
+    partitions, deleted, grown = PARTITIONS, 0, WEEKS[season]
+    with stages_of(pipeline, *STAGES) as stages:
+        for number in range(DAYS):
+            day = WEEKS[season] + timedelta(days=number)
+            if day.strftime("%a") == "Sat":
+                partitions, grown = GROWN, day
+                source.add_partitions(partitions)
+            records = records_of(day, partitions, random)
+            half = len(records) // 2
+            for portion in (records[:half], records[half:]):
+                source.send(portion)
+                victim = next(victims)
+                stages.kill(victim)
+                stages.start(victim)
+            sent += records
+            closed = {at: result for at, result in plain_count(sent)[0].items() if at[0] < midnight(day)}
+
+            def is_exact(closed: Mapping[Any, Any] = closed) -> bool:
+                assert stages.ended() == {}
+                results, failures = pipeline.results()
+                assert failures == []
+                return {at: (entry["count"], entry["sum"]) for at, entry in results.items()} == closed
+
+            until(is_exact, every_s=0.2, limit_s=STARTED_S)
+            if day.strftime("%a") == "Sun":
+                stages.stop()
+            deleted += expire(pipeline)
+            if not stages.children:
+                for stage in STAGES:
+                    stages.start(stage)
+    pipeline.drain(limit_s=300)
+    expected, late = plain_count(sent)
+    results, failures = pipeline.results()
+    assert failures == []
+    assert {at: (entry["count"], entry["sum"]) for at, entry in results.items()} == expected
+    corrected = {at[0] for at, entry in results.items() if entry["revision"]}
+    assert max(corrected, default=0) < midnight(grown), "only records of new partitions correct closed windows"
+    assert pipeline.count("late") == late > 0
+    assert pipeline.count("dead-letters") == 0
+    assert deleted > len(sent)
+    changes = {record.key: record.value for record in pipeline.read("aggregator-changelog")}
+    kept = {int((key or b"").partition(b"/")[0]) for key, value in changes.items() if value is not None}
+    assert kept == {midnight(WEEKS[season] + timedelta(days=DAYS - 1))}, "all other windows have expired"

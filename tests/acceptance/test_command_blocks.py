@@ -253,7 +253,7 @@ def pipeline_of(page: str) -> str:
 def send_sales(broker: str) -> None:
     """Create the topics of the page about invalid records. Record 4711 of partition 3 has no key field."""
     create_topics(broker, {"sales": 4, "sales-to-repair": 4})
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for number in range(4_712):
         producer.produce("sales", b'{"user": "a"}' if number < 4_711 else b'{"name": "a"}', partition=3)
     assert producer.flush(60) == 0
@@ -263,14 +263,14 @@ def send_dead_letter(broker: str) -> None:
     """Write the dead letter of this record as the splitter does."""
     origin = {"topic": "sales", "partition": "3", "offset": "4711", "reason": "key field user is missing"}
     headers = [(f"__skewless.errors.{name}", text.encode()) for name, text in origin.items()]
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     producer.produce("shop.dead-letters", b'{"name": "a"}', partition=3, headers=headers)
     assert producer.flush(60) == 0
 
 
 def send_orders(broker: str) -> None:
     create_topics(broker, {"orders": 2})
-    producer = Producer({"bootstrap.servers": broker})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     for number in range(1_000):
         producer.produce("orders", b"{}", f"customer-{number % 40}", partition=number % 2)
     assert producer.flush(60) == 0

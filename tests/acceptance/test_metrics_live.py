@@ -329,13 +329,15 @@ def traces_go_through(pipeline: Pipeline) -> None:
 
 
 def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    """Return the status of a probe; 0 while the process does not listen."""
+    """Return the status of a probe; 0 while the process does not listen, or if it ends within its answer."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        try:
+            answer = urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
             return answer.status, json.loads(answer.read())
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read())
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, json.JSONDecodeError):
         return 0, {}
 
 
