@@ -105,7 +105,8 @@ The command ends with an exit code. Only a bug logs a traceback, and the `error:
 | 0 | success | restarts the stage; with `--drain` the stage has finished |
 | 1 | the requested check found a difference, or nothing to compare | a stage never ends with it |
 | 2 | wrong use or configuration | exits, because a restart would fail again |
-| 3 | broker, store or Spark failed | exits if it never ran for a minute or another `up` replaced it, else restarts it |
+| 3 | broker, store or Spark failed | \
+exits if it never ran for a minute, if another `up` replaced it or after 8 refusals in a row; else restarts it |
 | 70 | a bug: an uncaught exception | restarts the stage, as after a crash; `--drain` exits after 8 in a row |
 | 130 | interrupted by Ctrl-C | restarts the stage |
 | 141 | the reader of stdout closed the pipe, as `head` does | |

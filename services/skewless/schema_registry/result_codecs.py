@@ -244,4 +244,5 @@ def _decimal(number: Any) -> Decimal:
 
 
 def _missing(error: ImportError) -> ConfigurationError:
-    return ConfigurationError(f"results.format: a package is missing ({error}): {how_to_add('registry')}")
+    settings = "aggregator.format or join.format"
+    return ConfigurationError(f"{settings}: a package is missing ({error}): {how_to_add('registry')}")

@@ -46,7 +46,7 @@ PROPERTIES = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "3000",
     "log.retention.ms": "-1",
-    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.backoff.ms": "5000",
     "log.cleaner.dedupe.buffer.size": "8388608",
 }
 
