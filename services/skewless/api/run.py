@@ -58,7 +58,7 @@ class PipelineRun:
                 supervision.raise_failure()
 
     def drain(self, timeout_s: float | None = None) -> RunCounts:
-        """Process all records up to the end of the source, close all windows, end the processes, and return the counts.
+        """Process all records that the source has now, close all windows, end the processes, and return the counts.
 
         The processes are started again for that, as with `skewless up --drain`. Raises CheckFailedError if no record is
         in a result, because all are late or invalid, and UnreachableError if the end is not reached within `timeout_s`.

@@ -61,8 +61,10 @@ class StageStart:
 
     def _input(self, topic: str, name: str) -> Input:
         schema = schema_of_stage(self.settings, self.stage.section)
+        bounded = self.drain and name in self.settings.user_inputs
         if name != "source":
-            return Input(self.group, topic, _kind(name), schema, partitions=self.partitions.get(topic))
+            partitions = self.partitions.get(topic)
+            return Input(self.group, topic, _kind(name), schema, partitions=partitions, bounded=bounded)
         source = self.settings.aggregated
         return Input(
             self.group,
@@ -71,6 +73,7 @@ class StageStart:
             schema,
             skip_to=source.skip_to_of(topic),
             skip_to_prefix=source.prefix_of(topic),
+            bounded=bounded,
         )
 
     def prior_output(self) -> PriorOutputInTopic | None:

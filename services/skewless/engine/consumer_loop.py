@@ -19,6 +19,7 @@ import contextvars
 import logging
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -285,7 +286,22 @@ class ConsumerThread(threading.Thread):
         # The records of a partition follow each other, so there are few groups.
         for partition, records in groupby(messages, self._partition_of):
             by_partition[partition].extend(records)
-        return by_partition.values(), ended_partitions
+        if self._restorer.ends:
+            ended_partitions += self._end_bounded(by_partition.values())
+        return [records for records in by_partition.values() if records], ended_partitions
+
+    def _end_bounded(self, by_partition: Iterable[list[Message]]) -> list[TopicPartition]:
+        """Drop the records after the end of a bounded input. Return the partitions of which some were fetched."""
+        beyond = []
+        for records in by_partition:
+            partition = _source(records[0])
+            end = self._restorer.ends.get(partition)
+            if end is not None and records[-1].offset() >= end:
+                del records[bisect_left(records, end, key=Message.offset) :]
+                beyond.append(partition)
+        if fetched := self._assignment.partitions.intersection(beyond):
+            self._session.consumer.pause(_to_kafka(fetched))
+        return beyond
 
     def _readable(self, messages: Sequence[Message], ended_partitions: list[TopicPartition]) -> list[Message]:
         """Return the records to deliver, and add the partitions that were read to their end to `ended_partitions`."""
@@ -393,11 +409,15 @@ class ConsumerThread(threading.Thread):
         """Return the fetch position of each partition, without the partitions of which no record was fetched."""
         partitions = self._assignment.partitions
         positions = self._session.consumer.position(_to_kafka(partitions)) if partitions else []
-        return {
+        fetched = {
             TopicPartition(position.topic, position.partition): (position.offset, position.leader_epoch)
             for position in positions
             if position.offset >= 0
         }
+        for partition in fetched.keys() & self._restorer.ends:
+            offset, leader_epoch = fetched[partition]
+            fetched[partition] = min(offset, self._restorer.ends[partition]), leader_epoch
+        return fetched
 
     def _log_ranges(self) -> LogRanges:
         """Return first and last offsets as of the last fetch, without the partitions that were not fetched."""

@@ -68,6 +68,8 @@ class AssignmentRestorer:
         """Ids of the input topics as of the last attempt, without those that are unknown."""
         self._reported_topics: set[str] = set()
         """Topics without an id that were logged."""
+        self.ends: dict[TopicPartition, int] = {}
+        """End of each partition of a bounded input, as of the last attempt. No record from there on is read."""
         self.partition_counts: dict[str, int] = {}
         """Number of partitions of each input topic as of the last attempt, including those of other members."""
         self._with_offset: set[TopicPartition] = set()
@@ -250,6 +252,8 @@ class AssignmentRestorer:
                 starts[partition] = checkpoints.get(number, first)
                 if number not in checkpoints:
                     missing.add(partition)
+                if source.bounded:
+                    self.ends[partition] = log.end
         return starts, missing
 
 

@@ -50,6 +50,9 @@ class Input:
     """First offset to read by partition, as configured by the user; None if the topic has no such setting."""
     skip_to_prefix: str = ""
     """What precedes the number of a partition in this setting."""
+    bounded: bool = False
+    """Whether records that are written after the assignment are not read, because the run would not end with a source
+    that gets records all the time."""
 
 
 class Checkpoint(NamedTuple):

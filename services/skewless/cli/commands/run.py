@@ -35,7 +35,7 @@ STAGES = [row.name for row in topology.STAGES]
     show_default=True,
     help="Number of this process within its stage; must be unique. Always 0 for `all`.",
 )
-@click.option("--drain", is_flag=True, help="Exit with 0 when all records up to the end of the source are processed.")
+@click.option("--drain", is_flag=True, help="Process the records that the source has now, and exit with 0.")
 @take_over
 def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over: bool) -> None:
     """Run one stage until SIGTERM, or `all` stages of the pipeline in one process.

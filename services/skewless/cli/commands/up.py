@@ -22,7 +22,7 @@ TICK_S = 0.1
 
 @click.command()
 @pipeline_file
-@click.option("--drain", is_flag=True, help="Exit with 0 when all records up to the end of the source are processed.")
+@click.option("--drain", is_flag=True, help="Process the records that the source has now, and exit with 0.")
 @click.option(
     "--log-dir",
     type=click.Path(path_type=Path, file_okay=False),
