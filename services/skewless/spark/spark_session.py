@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -134,7 +135,8 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
             yield spark
         finally:
             if gateway.java_runs():
-                spark.stop()
+                with contextlib.suppress(Py4JError):  # Java is ending: a signal to the process group reaches both
+                    spark.stop()
             if not options.submitted:
                 gateway.end_java()
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.02
 START_TIMEOUT_S = 90.0
-"""Maximum time from the start of the processes to the first result of the last pipeline."""
+"""Maximum time until all pipelines have a result: from the start of the processes, and from the end of the stream."""
 
 OnSnapshots = Callable[[float, Mapping[str, Snapshot]], None]
 """(seconds since the first record, tuples in results and rows sent to each worker, by grouping) -> None"""
@@ -95,15 +95,10 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
         producer.flush()
         on_start(running.ports)
         running.start()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not all(snapshot.tuples for snapshot in running.snapshots().values()):
-            if time.monotonic() > deadline:
-                raise JobFailedError(
-                    f"no result within {START_TIMEOUT_S:.0f} s; with --keep, the logs stay in {folder}"
-                )
-            running.wait(SCRAPE_INTERVAL_S)
+        running.wait_for_tuples(1)
         starts = {grouping: end_offsets(settings) for grouping, settings in pipelines.items()}
         _send(records.part(1, total), rate, producer, running, on_snapshots)
+        running.wait_for_tuples(2)  # on a very busy machine, 15 s may be over before the first tuples are counted
     finally:
         running.stop()
         producer.close()
@@ -114,6 +109,7 @@ class _Running:
     """The processes of all pipelines."""
 
     def __init__(self, pipelines: Mapping[str, PipelineSettings], folder: Path, on_crash: OnCrash) -> None:
+        self._folder = folder
         self._on_crash = on_crash
         stages = topology.needed_stages(next(iter(pipelines.values())))  # those of all pipelines
         self._host = StageHost(modules_of(stages), log=folder / "host.log")
@@ -147,6 +143,16 @@ class _Running:
             for event in supervisor.poll(time.monotonic()):
                 if event.kind == "ended":
                     self._on_crash(event)
+
+    def wait_for_tuples(self, count: int) -> None:
+        """Wait until each pipeline has this number of tuples in results. Raises JobFailedError after a time limit."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while any(snapshot.tuples < count for snapshot in self.snapshots().values()):
+            if time.monotonic() > deadline:
+                raise JobFailedError(
+                    f"no result within {START_TIMEOUT_S:.0f} s; with --keep, the logs stay in {self._folder}"
+                )
+            self.wait(SCRAPE_INTERVAL_S)
 
     def snapshots(self) -> dict[str, Snapshot]:
         """Return the tuples in results and the loads of the workers by grouping."""
