@@ -39,6 +39,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 EMBEDDED = pytest.StashKey[Broker]()
 """The broker of the tests, while it runs."""
+SERVERS = {"broker", "database_servers", "registry_server", "spark"}
+"""Fixtures of servers, and marks of tests that start such servers themselves."""
 SERVER_TIMEOUT_S = 900
 """Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
 
@@ -59,8 +61,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("broker")
         if "spark" in names:
             item.add_marker("spark")
+        uses_server = not SERVERS.isdisjoint(names) or any(map(item.get_closest_marker, SERVERS))
         # The first test with a database may wait until the packages of the server are installed.
-        if {"broker", "database_servers", "registry_server"} & names and item.get_closest_marker("timeout") is None:
+        if uses_server and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
 
 
@@ -89,7 +92,8 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
         yield external
         return
     try:
-        embedded = Broker().start()
+        # It is never killed and started again. So its partitions stay available when it stands still for seconds.
+        embedded = Broker(properties={"broker.session.timeout.ms": "30000"}).start()
     except SkewlessError as error:
         pytest.fail(f"tests need a Kafka broker: {error}", pytrace=False)
     request.config.stash[EMBEDDED] = embedded

@@ -64,6 +64,8 @@ def test_pipeline_invalid_records_among_valid_ones_writes_each_dead_letter_once(
             mixed += [(record[0], value) for value in invalid]
     source = Source(broker, 2)
     pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 100})
+    # Armed before the records are sent: they are few.
+    pipeline.arm("splitter-0", "written", "kill", topic=pipeline.settings.topic("dead-letters"))
     with Feed(source, mixed, rate=4_000), pipeline.running(armed=True) as supervisor:
         pipeline.kill_in_transaction(supervisor, "splitter-0", "dead-letters")
     pipeline.drain()
@@ -158,8 +160,8 @@ def test_run_command_unreachable_broker_ends_in_time_with_its_address(tmp_path: 
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     file = pipeline_file(tmp_path, kafka={"bootstrap_servers": address, "connect_timeout_s": 1})
     done = skewless("run", stage, "-f", file)  # it ends with an error after a while
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert address in done.stderr
+    *waiting, last = done.stderr.splitlines()
+    assert (done.returncode, address in last, len(waiting) < 2) == (3, True, True), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -168,5 +170,6 @@ def test_run_command_unreachable_broker_ends_in_time_with_its_address(tmp_path: 
 def test_run_command_missing_topic_ends_with_its_name(broker: str, tmp_path: Path, stage: str, topic: str) -> None:
     file = pipeline_file(tmp_path, name="p-without", kafka={"bootstrap_servers": broker})
     done = skewless("run", stage, "-f", file)
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert done.stderr.startswith(f"error: topic {topic} does not exist at {broker}: ")
+    *_, last = done.stderr.splitlines()  # a busy broker may have been waited for
+    assert done.returncode == 3
+    assert last.startswith(f"error: topic {topic} does not exist at {broker}: ")

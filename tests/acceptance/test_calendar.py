@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 
 import skewless
 from helpers.kafka import STAGES, Pipeline, Record, Sent, Source, ends, read, topics_partitions, truth, zipf_records
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.lab.local import child_process
 from skewless.lab.local.child_process import ChildProcess
@@ -121,10 +121,9 @@ class Calendar:
 
         def exact() -> bool:
             assert stages.ended() == {}
-            return self.answers() == wanted
+            return self.answers() == wanted and self.pipeline.count("late") == len(expected.late)
 
         until(exact, every_s=0.1, limit_s=STARTED_S)
-        assert self.pipeline.count("late") == len(expected.late)
         self.settle()
 
     def answers(self) -> dict[tuple[int, str], tuple[int, int]]:
@@ -136,13 +135,13 @@ class Calendar:
     def settle(self) -> None:
         """Run the idle stages for some commits, so that their offsets move past the last transaction marker."""
         with contextlib.suppress(AssertionError):
-            until(lambda: all(self._is_settled(stage) for stage in STAGES), limit_s=20 * COMMIT_S)
+            until(lambda: all(self._is_settled(stage) for stage in STAGES), limit_s=STARTED_S)
 
     def _is_settled(self, stage: str) -> bool:
         topic = reads(self.pipeline, stage)
         found = log_ends(self.pipeline, topic)
         with of_group(self.pipeline, stage) as consumer:
-            committed = consumer.committed([TopicPartition(topic, at) for at in found], timeout=10.0)
+            committed = consumer.committed([TopicPartition(topic, at) for at in found], timeout=WAIT_S)
         return all(at.offset == found[at.partition] for at in committed if found[at.partition])
 
 
@@ -161,7 +160,7 @@ def delete_records(pipeline: Pipeline, topic: str) -> None:
     admin = pipeline.admin
     requested = [TopicPartition(topic, at, offset) for at, offset in log_ends(pipeline, topic).items()]
     for future in admin.delete_records(requested).values():
-        future.result(30)
+        future.result(WAIT_S)
 
 
 @contextlib.contextmanager
@@ -175,7 +174,7 @@ def of_group(pipeline: Pipeline, stage: str) -> Iterator[Consumer]:
 def left(pipeline: Pipeline) -> list[str]:
     """Wait until the sessions of all members have expired; returns the groups."""
     admin, groups = pipeline.admin, [f"{pipeline.name}-{stage}" for stage in STAGES]
-    until(lambda: not any(found.result(30).members for found in admin.describe_consumer_groups(groups).values()))
+    until(lambda: not any(found.result(WAIT_S).members for found in admin.describe_consumer_groups(groups).values()))
     return groups
 
 
@@ -183,7 +182,7 @@ def forget(pipeline: Pipeline) -> None:
     """Delete the offsets of all groups, as the broker does a week after the last member has left (KIP-211)."""
     admin, groups = pipeline.admin, left(pipeline)
     for future in admin.delete_consumer_groups(groups).values():
-        future.result(30)
+        future.result(WAIT_S)
 
 
 def changed(pipeline: Pipeline, name: str, **sections: Mapping[str, Any]) -> Path:
@@ -290,7 +289,7 @@ def test_splitter_offset_without_checkpoint_refuses_to_start(stopped: Calendar) 
     left(pipeline)
     before = stopped.answers()
     with of_group(pipeline, "splitter") as consumer:
-        saved = consumer.committed([TopicPartition(topic, at) for at in range(PARTITIONS)], timeout=10.0)
+        saved = consumer.committed([TopicPartition(topic, at) for at in range(PARTITIONS)], timeout=WAIT_S)
         by_hand = [TopicPartition(at.topic, at.partition, at.offset - 1) for at in saved]
         consumer.commit(offsets=by_hand, asynchronous=False)
         try:
@@ -397,11 +396,11 @@ def expire(pipeline: Pipeline) -> int:
             if reads(pipeline, stage) == topic:
                 with of_group(pipeline, stage) as consumer:
                     partitions = [TopicPartition(topic, at) for at in log_ends(pipeline, topic)]
-                    found = consumer.committed(partitions, timeout=10.0)
+                    found = consumer.committed(partitions, timeout=WAIT_S)
                 committed.append({at.partition: max(0, at.offset) for at in found})
         offsets = {at: min(of_stage[at] for of_stage in committed) for at in committed[0]}
         for future in pipeline.admin.delete_records([TopicPartition(topic, *at) for at in offsets.items()]).values():
-            future.result(30)
+            future.result(WAIT_S)
         deleted += sum(offsets.values())
     return deleted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from helpers.browser import open_page
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 
-WAIT_S = 280.0
+WAIT_S = 840.0
 LINES = 3000
 
 
@@ -99,7 +100,7 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     # By key, one of four workers gets at least 80 % of 400 tuples/s. It can do 100; the others get the other 73.
     # A busy machine slows every pipeline down, so the two are compared with each other.
     key, shuffle = entries["groupings"]["key"], entries["groupings"]["shuffle"]
-    assert 0 < key["tuples_per_s"] < 180
+    assert 0 < key["tuples_per_s"] < 180, text
     assert 1.3 * key["tuples_per_s"] < shuffle["tuples_per_s"] <= 401
     assert shuffle["waiting"] < key["waiting"]
     assert key["max_over_avg"] > 3.2
@@ -163,6 +164,7 @@ def test_demo_stopped_by_a_signal_leaves_nothing_behind(
 @pytest.mark.thorough
 @pytest.mark.spark
 def test_demo_page_in_a_browser_shows_the_groupings_beside_each_other(tmp_path: Path, pages: Path) -> None:
+    tools.chromium()  # its installation may take longer than the demo
     with demo(tmp_path / "tmp", "--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db")) as child:
         assert child.stdout is not None
         found = re.fullmatch(r"The pipelines are shown live at (http://127\.0\.0\.1:\d+/)\n", child.stdout.readline())
@@ -172,7 +174,7 @@ def test_demo_page_in_a_browser_shows_the_groupings_beside_each_other(tmp_path: 
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=WAIT_S)
     assert opened.console == []
-    shown = re.findall(r"<h2>(\w+)<span(.*?)</section>", opened.html, flags=re.DOTALL)
+    shown = re.findall(r"<h2>(\w+)<span(.*?)</section>", opened.html, flags=re.DOTALL)[:3]  # one more may follow
     assert [name for name, _ in shown] == ["key", "partial_key", "even"]
     assert [card.count('<div class="bar ') for _, card in shown] == [10, 10, 10]
     levels = {name: set(re.findall(r'class="bar (\w+)"', card)) for name, card in shown}
@@ -182,8 +184,11 @@ def test_demo_page_in_a_browser_shows_the_groupings_beside_each_other(tmp_path: 
 
 def cards(url: str) -> list[dict[str, Any]]:
     """Return the pipelines on the page, or a card without bars before there are any."""
-    with urllib.request.urlopen(f"{url}state", timeout=WAIT_S) as response:  # noqa: S310 - the address of the demo
-        shown: list[dict[str, Any]] = json.loads(response.read())["cards"]
+    try:
+        with urllib.request.urlopen(f"{url}state", timeout=WAIT_S) as response:  # noqa: S310 - the address of the demo
+            shown: list[dict[str, Any]] = json.loads(response.read())["cards"]
+    except (OSError, http.client.HTTPException):  # the server ends connections that take long
+        return [{"bars": []}]
     return shown or [{"bars": []}]
 
 

@@ -6,7 +6,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from helpers.docs_blocks import ROOT, blocks
 from skewless.cli.main import main
 
 pytestmark = pytest.mark.broker
-LIMIT_S = 120.0
 PROMPT = "$ skewless "
 
 
@@ -34,13 +32,12 @@ def test_recorded_session_as_written_leads_from_a_topic_to_results(broker: str, 
     environment = os.environ | {"SKEWLESS__KAFKA__BOOTSTRAP_SERVERS": broker}
     session = recorded()
     assert [command[0] for command, _ in session] == ["inspect", "init", "up", "status", "results"]
-    outputs, started = [], time.monotonic()
+    outputs = []
     for command, _ in session:
         program = [sys.executable, "-m", "skewless", *command]
         ran = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         outputs.append(ran.stdout)
-    assert time.monotonic() - started < LIMIT_S
     # The records have a seed. Ports, processes and times differ between runs, and loads with the order of reading.
     assert hottest_keys(outputs[0]) == hottest_keys(session[0][1])
     for number in (1, 4):

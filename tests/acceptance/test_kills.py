@@ -38,15 +38,22 @@ from skewless.wire.tuples import TUPLES
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "200000"))
 SEED = int(os.environ.get("SKEWLESS_SEED", "2"))
 LATENESS_S = 20
-STOP_S = 30.0
+STOP_S = 120.0
 MOST = 1_000_000
 """Upper bound of the records of a feed. The feed ends when the test has seen the events that it waits for."""
 SPAN_S = 6_000
 RATE = 1_500
 
 
-def pipeline(
-    broker: str, folder: Path, source: Source, *, commit_interval_s: float, replicas: int = 1, **parts: Any
+def pipeline(  # noqa: PLR0913 - keyword-only
+    broker: str,
+    folder: Path,
+    source: Source,
+    *,
+    commit_interval_s: float,
+    replicas: int = 1,
+    session_timeout_s: float = 3,
+    **parts: Any,
 ) -> Pipeline:
     return Pipeline(
         broker,
@@ -54,7 +61,11 @@ def pipeline(
         source,
         **parts,
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": commit_interval_s, "max_poll_records": 2_000, "session_timeout_s": 3},
+        transport={
+            "commit_interval_s": commit_interval_s,
+            "max_poll_records": 2_000,
+            "session_timeout_s": session_timeout_s,
+        },
         replicas={stage: 1 if stage == "observer" else replicas for stage in STAGES},
     )
 
@@ -166,7 +177,7 @@ def second_processes(tested: Pipeline, stages: Sequence[str]) -> Iterator[list[C
 @pytest.mark.thorough
 def test_pipeline_processes_join_and_leave_mid_run_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
-    tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5)
+    tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5, session_timeout_s=30)
     stages = [stage for stage in STAGES if stage != "observer"]
     with endless(source, SEED + 3) as feed, tested.running() as supervisor:
 
@@ -188,7 +199,7 @@ def test_pipeline_processes_join_and_leave_mid_run_gives_exact_results(broker: s
 @pytest.mark.thorough
 def test_pipeline_clean_stop_mid_run_aborts_nothing_and_a_second_run_finishes(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
-    tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)
+    tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0, session_timeout_s=30)
     with endless(source, SEED + 2) as feed, tested.running() as supervisor:
         until(lambda: tested.written("aggregates") > 0, each=lambda: supervisor.poll(time.monotonic()))
         children = [replica.child for replica in supervisor.processes.values() if replica.child]

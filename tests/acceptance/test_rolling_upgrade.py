@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Sent, Source, differences, read, truth, zipf_records
 from helpers.released import package_of
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -52,7 +52,7 @@ def pipeline_of(broker: str, folder: Path, source: Source, **parts: Any) -> Pipe
         source,
         **parts,
         event_time={"late_rule": "event_time", "allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 3},
+        transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 10},
     )
     for future in tested.admin.delete_topics([tested.settings.topic(name) for name in NEWER_TOPICS]).values():
         future.result()
@@ -103,7 +103,7 @@ def replace(tested: Pipeline, supervisor: Supervisor, stage: str, *, killed: boo
         tested.kill_in_transaction(supervisor, name)
     else:
         assert replica.child is not None
-        assert child_process.stop(replica.child, grace_s=30) == 0
+        assert child_process.stop(replica.child, grace_s=WAIT_S) == 0
     await_commit(tested, supervisor, stage)
 
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, zipf_records
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.errors import ConfigurationError, UnreachableError
 
 LATENESS = {"allowed_lateness_s": 20}
@@ -65,9 +65,9 @@ def test_bounded_run_expired_offsets_refuses_to_count_again(pipeline: Pipeline, 
     """Kafka deletes the offsets of a group a week after its last member has left (KIP-211)."""
     answers, _ = pipeline.results()
     admin, groups = AdminClient({"bootstrap.servers": pipeline.bootstrap}), [f"{pipeline.name}-{at}" for at in stages]
-    until(lambda: not any(found.result(20).members for found in admin.describe_consumer_groups(groups).values()))
+    until(lambda: not any(found.result(WAIT_S).members for found in admin.describe_consumer_groups(groups).values()))
     for future in admin.delete_consumer_groups(groups).values():
-        future.result(20)
+        future.result(WAIT_S)
     with pytest.raises(UnreachableError, match="has no offset in any partition of topic"):
         pipeline.drain()
     assert pipeline.results() == (answers, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def started(tested: Pipeline, stage: str) -> ChildProcess:
 @pytest.fixture(scope="module")
 def queried(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """Run a pipeline as `skewless stream` does before it starts Spark. `test_stream_signals.py` has a whole query."""
-    tested = Pipeline(broker, tmp_path_factory.mktemp("queried"), Source(broker, 1))
+    transport = {"session_timeout_s": 60}
+    tested = Pipeline(broker, tmp_path_factory.mktemp("queried"), Source(broker, 1), transport=transport)
     with member_of(prepare(tested.settings, print)) as member:
         member.wait_until_joined()
         yield tested
@@ -57,7 +59,12 @@ def test_up_started_while_a_query_runs_is_refused(queried: Pipeline, option: str
 def test_query_started_while_a_stage_runs_is_refused(broker: str, tmp_path: Path, stage: str) -> None:
     tested = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 1})
     groups = GroupReader(tested.settings.kafka)
-    process = started(tested, stage)
+    # The query waits for the short session. The stage has a long one, so it stays a member when it is late.
+    document = json.loads(tested.file.read_text())
+    document["transport"]["session_timeout_s"] = 60
+    patient = tested.folder / "patient.yaml"
+    patient.write_text(json.dumps(document))
+    process = tested.start(stage, log=tested.folder / f"{stage}.log", file=patient)
     try:
         members = STAGES if stage == topology.ALL_STAGES else [stage]
         until(lambda: all(groups.describe(tested.settings.group(each)).members for each in members), limit_s=WAIT_S)

@@ -36,7 +36,7 @@ PARTITIONS = 2
 LATENESS_S = 10
 END_MS = START_MS + 3_600_000
 """Time at which the windows of all records but the last ones have ended."""
-RUN_S = 180.0
+RUN_S = 600.0
 
 
 LOCAL = "local[2,3]"

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.spark]
 
 PARTITIONS = 2
 LATENESS_S = 10
-END_S = 120.0
+END_S = 600.0
 
 
 def status(tested: Pipeline) -> dict[str, Any]:

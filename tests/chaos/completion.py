@@ -21,7 +21,7 @@ from helpers.waiting import until
 
 EVER_S = 60.0
 """Deadline in s for late results, which are waited for to distinguish them from missing results."""
-PASSED_S = 20.0
+PASSED_S = 180.0
 ACTIVE_INTERVAL_S = 0.2
 
 At = tuple[int, str]
@@ -143,7 +143,15 @@ def measure(  # noqa: PLR0913 - by name
     sent = list(read(pipeline.bootstrap, source.topic))
     expected = data.expected_of(sent, scenario)
     with contextlib.suppress(AssertionError):
-        until(lambda: _passed_on(pipeline, expected, hops=hops), each=each, limit_s=PASSED_S, every_s=0.1)
+        until(
+            lambda: (
+                _passed_on(pipeline, expected, hops=hops)
+                and not _missing_ticks(pipeline, scenario, expected, closed_to)
+            ),
+            each=each,
+            limit_s=PASSED_S,
+            every_s=0.1,
+        )
     found.failures += data.open_errors(pipeline, scenario, sent, closed_to, hops=hops)
     found.failures += _missing_ticks(pipeline, scenario, expected, closed_to)
     return found

@@ -33,7 +33,7 @@ LANES = 2
 PAUSE_S = (0.3, 1.5)
 SPAN_S = 15.0
 FIRST_S = 180.0
-SETTLED_S = 60.0
+SETTLED_S = 180.0
 DRAIN_S = 300.0
 AWAY_S = 8.0
 """Time in s in which several windows end: it corresponds to 40 s of event time."""

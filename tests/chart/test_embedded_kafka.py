@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 CHART = Path(__file__).parents[2] / "helm" / "skewless"
 HOST = "clicks-skewless-kafka.default.svc"
-WAIT_S = 120
+WAIT_S = 240
 Objects = list[dict[str, Any]]
 
 
@@ -42,7 +42,7 @@ def kafka(folder: Path, properties: str) -> Iterator[None]:
 
 
 def test_embedded_kafka_after_topics_init_has_every_topic(render: Callable[..., Objects], tmp_path: Path) -> None:
-    objects = render(CHART / "ci" / "embedded-kafka.yaml")
+    objects = render(CHART / "ci" / "embedded-kafka.yaml", "kafka.connectTimeoutSeconds=120")
     maps = {found["metadata"]["name"]: found["data"] for found in objects if found["kind"] == "ConfigMap"}
     ports = free_ports()
 

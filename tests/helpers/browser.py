@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from helpers import tools
 
-BROWSER_S = 120
+BROWSER_S = 240
 VIRTUAL_MS = 10_000
 """Time that passes for the page, in which Chromium does not wait for timers."""
 

@@ -22,7 +22,7 @@ import pymysql
 from helpers.debian import ROOT, find_program
 from helpers.kafka import free_ports
 
-START_S = 60.0
+START_S = 180.0
 PASSWORD = "p@ss:/%word"  # noqa: S105 - of a server that lives as long as the tests
 
 

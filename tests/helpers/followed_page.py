@@ -13,7 +13,7 @@ from pathlib import Path
 from helpers.docs_blocks import blocks
 from skewless.lab.local.folders import cache_folder
 
-WAIT_S = 240.0
+WAIT_S = 840.0
 ENDED = "#ended "
 FILES = {"yaml", "python", "jsonl"}
 """Languages of blocks that are files, if they have a name."""

@@ -201,7 +201,7 @@ class Pipeline:
         document: dict[str, Any] = {
             "name": self.name,
             "source": {"topic": source.topic},
-            "kafka": {"bootstrap_servers": bootstrap},
+            "kafka": {"bootstrap_servers": bootstrap, "connect_timeout_s": WAIT_S},
         }
         for section in BASE.keys() | parts.keys():
             part = parts.get(section, {})
@@ -470,7 +470,7 @@ def topics_partitions(admin: AdminClient, topic: str) -> int:
 def ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, int]:
     """Return the next offset of every partition."""
     request = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
-    futures = admin.list_offsets(request, isolation_level=isolation, request_timeout=30)
+    futures = admin.list_offsets(request, isolation_level=isolation, request_timeout=WAIT_S)
     return {at.partition: future.result(WAIT_S).offset for at, future in futures.items()}
 
 

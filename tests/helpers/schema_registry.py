@@ -23,7 +23,7 @@ from skewless.lab.local.jars import sha256
 
 COORDINATE = f"io.apicurio:apicurio-registry-app:{VERSIONS['apicurio']}:zip:all"
 SHA256 = "8fc13160eaaafeec930a9a93b7e82da1ee8caef3eae29c9ce4b403d80a1523ea"
-START_S = 120.0
+START_S = 300.0
 API = "/apis/ccompat/v7"
 RUNNER = f"apicurio-registry-app-{VERSIONS['apicurio']}-runner.jar"
 

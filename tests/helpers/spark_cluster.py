@@ -18,7 +18,7 @@ from skewless.lab.local import child_process
 from skewless.lab.local.ports import find_free_ports
 
 WORKERS = 2
-START_S = 90.0
+START_S = 300.0
 
 
 class Cluster(NamedTuple):

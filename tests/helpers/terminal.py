@@ -17,7 +17,7 @@ from pathlib import Path
 
 import skewless
 
-LIMIT_S = 60
+LIMIT_S = 180
 PACKAGE = str(Path(skewless.__file__).parents[1])
 
 

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import create_topics, create_with
+from helpers.waiting import WAIT_S
 from integration.secured import Secured, secured_broker
 from skewless.cli.main import main
 
@@ -68,7 +69,7 @@ class Folder:
         """Return the topics and groups of this test that exist."""
         admin = AdminClient(options)
         groups = {group.group_id for group in admin.list_consumer_groups().result().valid}
-        return {name for name in groups | admin.list_topics(timeout=30).topics.keys() if self.name in name}
+        return {name for name in groups | admin.list_topics(timeout=WAIT_S).topics.keys() if self.name in name}
 
 
 @pytest.fixture

@@ -36,15 +36,16 @@ def processed(pipeline: Pipeline) -> int:
     return sum(int(fact["count"]) for fact in pipeline.results()[0].values()) + pipeline.count("late")
 
 
-def sent_at_assignment(feed: Feed[Record], pipeline: Pipeline, number: int) -> int:
-    """Run a pipeline to the end of its source, as its run with this number.
+def sent_at_assignment(feed: Feed[Record], pipeline: Pipeline) -> int:
+    """Run a pipeline to the end of its source.
 
     Returns about the number of records that were sent when its splitter got its partitions, or some more.
     """
     log = pipeline.folder / "splitter-0.log"
+    before = log.stat().st_size if log.exists() else 0
     with pipeline.running(drain=True) as supervisor:
         until(
-            lambda: log.read_text().count("assigned 3 partitions") == number,
+            lambda: "assigned 3 partitions" in log.read_text()[before:],
             each=lambda: supervisor.poll(time.monotonic()),
         )
         sent = feed.sent
@@ -59,9 +60,9 @@ def test_bounded_run_source_gets_records_all_the_time_ends_where_it_began_and_ne
     # The splitter commits five seconds after it has got its partitions.
     pipeline = Pipeline(broker, tmp_path, source, splitter=None, transport={"commit_interval_s": 5})
     with Feed(Keyed(source), records(), RATE) as feed:
-        for number in (1, 2):
+        for _ in range(2):
             before = feed.sent
-            most = sent_at_assignment(feed, pipeline, number) + RATE
+            most = sent_at_assignment(feed, pipeline) + RATE
             assert before <= processed(pipeline) <= most
         feed.finish()
     pipeline.drain()

@@ -201,7 +201,7 @@ def test_embedded_broker_security_properties_protect_the_client_listener() -> No
         Broker(properties=properties, client=ann | {"sasl.password": "secret"}) as own,
         pytest.raises(BrokerError, match="Authentication failed"),
     ):
-        wait_until_reachable(ann | {"sasl.password": "wrong", "bootstrap.servers": own.bootstrap}, 1.0)
+        wait_until_reachable(ann | {"sasl.password": "wrong", "bootstrap.servers": own.bootstrap}, 60.0)
 
 
 def test_reachability_unreachable_broker_raises_with_its_address_silently(capfd: pytest.CaptureFixture[str]) -> None:

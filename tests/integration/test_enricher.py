@@ -138,22 +138,32 @@ def test_enricher_follows_its_table_while_it_runs(broker: str, tmp_path: Path) -
     table = UserTable(broker)
     table.put({0: "de", 1: "de", 2: "de", 3: "de"})
     pipeline = enriching(broker, tmp_path, table, missing="keep", default="unknown")
+    before = {0: "de", 1: "de", 2: "de", 3: "de", 4: "unknown"}
+    after = {0: "fr", 1: "unknown", 2: "unknown", 3: "de", 4: "unknown"}
     with pipeline.running() as supervisor:
 
         def wait_for(sent: int) -> None:
             until(lambda: sum(map(len, enriched(pipeline).values())) == sent, each=lambda: poll(supervisor))
 
-        first, second = views(range(5)), views(range(5), 5)
+        first = views(range(5))
         pipeline.source.send(first)
         wait_for(5)
         table.put({0: "fr", 1: None, 2: ""})
-        time.sleep(1.0)  # rows need a moment to arrive; no row is lost if it is longer
-        pipeline.source.send(second)
-        wait_for(10)
-    before = {0: "de", 1: "de", 2: "de", 3: "de", 4: "unknown"}
-    after = {0: "fr", 1: "unknown", 2: "unknown", 3: "de", 4: "unknown"}
-    expected, later = by_partition(first, before), by_partition(second, after)
-    assert enriched(pipeline) == {partition: rows + later[partition] for partition, rows in expected.items()}
+        sent = len(first)
+
+        def is_followed() -> bool:
+            nonlocal sent
+            pipeline.source.send(views([*range(5)] * PARTITIONS, sent))  # all users in each partition
+            sent += 5 * PARTITIONS
+            wait_for(sent)
+            last = [[country for _, country in rows[-5:]] for rows in enriched(pipeline).values()]
+            return last == [[*after.values()]] * PARTITIONS
+
+        until(is_followed)  # rows need a moment to arrive; no row is lost if it is longer
+    found = enriched(pipeline)
+    assert {partition: found[partition][: len(rows)] for partition, rows in by_partition(first, before).items()} == (
+        by_partition(first, before)
+    )
     assert "unreadable row: " in (pipeline.folder / "enricher-0.log").read_text()
 
 
@@ -186,7 +196,7 @@ def test_enricher_whose_table_was_deleted_ends_with_the_topic_and_the_setting(br
     pipeline = enriching(broker, tmp_path, table)
     table.admin.delete_topics([table.topic])[table.topic].result()
     process = pipeline.start("enricher")
-    assert process.wait(60) == 3
+    assert process.wait(WAIT_S) == 3
     log = (pipeline.folder / "enricher-0.log").read_text()
     assert f"topic {table.topic} does not exist" in log
     assert "or correct enrich.tables.0.topic" in log

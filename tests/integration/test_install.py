@@ -16,9 +16,10 @@ from confluent_kafka.admin import AdminClient
 
 from helpers.docs_blocks import ROOT
 from helpers.kafka import create_topics
+from helpers.waiting import WAIT_S
 from skewless.version import VERSION
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 Run = Callable[..., str]
 
@@ -81,6 +82,6 @@ def test_wheel_in_an_empty_environment_inspects_a_topic_and_writes_its_pipeline(
 def test_wheel_in_an_empty_environment_starts_a_broker_with_the_locked_jars(installed: Run) -> None:
     address = installed("broker", "start").strip()
     try:
-        assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).brokers
+        assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=WAIT_S).brokers
     finally:
         installed("broker", "stop")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from helpers.maven_server import MavenServer, jar_of, run_server, send
+from helpers.waiting import WAIT_S
 from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local import jars
 
@@ -76,7 +77,7 @@ def test_ensure_downloads_each_jar_once_and_a_damaged_one_again(server: MavenSer
 
 def test_two_processes_download_each_jar_once(server: MavenServer, cache: Path) -> None:
     processes = [start_process() for _ in range(2)]
-    assert [process.wait(60) for process in processes] == [0, 0]
+    assert [process.wait(WAIT_S) for process in processes] == [0, 0]
     assert sorted(server.requests) == in_cache(cache) == FILES
 
 
@@ -104,11 +105,11 @@ def test_killed_process_ends_ivy_and_leaves_its_jars_for_the_next_run(server: Ma
     def stall(handler: BaseHTTPRequestHandler) -> None:
         send(OTHER_CONTENT[:3], announced=len(OTHER_CONTENT))(handler)
         started.set()
-        killed.wait(60)
+        killed.wait(WAIT_S)
 
     server.serve(OTHER, stall, send(OTHER_CONTENT))
     process = start_process()
-    assert started.wait(60)
+    assert started.wait(WAIT_S)
     process.kill()
     process.wait()
     killed.set()

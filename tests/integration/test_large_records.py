@@ -38,7 +38,7 @@ def limit(bootstrap: str, topic: str, size: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(timeout=30)
+        future.result(timeout=WAIT_S)
 
 
 def send_large(bootstrap: str, topic: str) -> bytes:

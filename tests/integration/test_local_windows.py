@@ -37,10 +37,10 @@ def pipeline_of(
     return Pipeline(broker, folder, source, splitter=splitter, transport=transport, event_time=event_time)
 
 
-def entries(partition: int, first_s: float, count: int) -> Iterator[Sent]:
-    """Make records of ten keys, 0.1 s apart."""
+def entries(partition: int, first_s: float, count: int, every_ms: int = 100) -> Iterator[Sent]:
+    """Make records of ten keys."""
     for number in range(count):
-        time_ms = START_MS + round(first_s * 1000) + 100 * number
+        time_ms = START_MS + round(first_s * 1000) + every_ms * number
         yield partition, json.dumps({"key": f"k{number % 10}", "value": number, "time": time_ms}).encode()
 
 
@@ -111,12 +111,15 @@ def test_splitter_silent_partition_leaves_nothing_that_retention_could_take(brok
 
 @pytest.fixture(scope="module")
 def stopped(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Return a pipeline that was stopped with held tuples: those after 15 s of partition 0, all of partition 1."""
+    """Return a pipeline that was stopped with held tuples: those after 60 s of partition 0, all of partition 1."""
     source = Source(broker, 2)
     # With this rule, a state schema that version 0.2 reads has no digests of the settings of the splitter.
-    pipeline = pipeline_of(broker, tmp_path_factory.mktemp("stopped"), source, late_rule="event_time")
-    source.send([*entries(0, 0, 200), *entries(1, 0, 100)])
+    pipeline = pipeline_of(broker, tmp_path_factory.mktemp("stopped"), source, 60, late_rule="event_time")
     with pipeline.running() as supervisor:
+        # The partitions are silent from the last record on, so everything starts before.
+        stages = ("splitter", "router", "worker")
+        until(lambda: all(map(pipeline.shares, stages)), each=lambda: look_after(supervisor))
+        source.send([*entries(0, 0, 200, every_ms=400), *entries(1, 0, 100, every_ms=400)])
 
         def is_held() -> bool:
             return [(offset, held and held.tuples) for offset, held in checkpoints(pipeline).values()] == [

@@ -19,7 +19,7 @@ from chaos.server import Server
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
 from helpers.kafka import Pipeline, Record, Sent, Source, create_topics, read, truth, zipf_records
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.lab.local.supervisor import Supervisor
 
@@ -144,7 +144,7 @@ def test_mirror_after_a_reset_begins_again_when_its_copy_is_deleted(
     done = CliRunner().invoke(main, ["reset", "-f", str(pipeline.file), "--to-start", "--yes"])
     copy = f"{PREFIX}{pipeline.settings.topic('aggregates')}"
     assert f"delete by hand: topic {copy} at {remote.bootstrap}, " in done.stdout, done.output
-    assert pipeline.start("mirror").wait(60) == 3
+    assert pipeline.start("mirror").wait(WAIT_S) == 3
     assert "created again" in (pipeline.folder / "mirror-0.log").read_text()
 
     admin = AdminClient({"bootstrap.servers": remote.bootstrap, "log_level": 2})
@@ -167,7 +167,7 @@ def test_mirror_whose_copy_does_not_fit_ends_with_2_and_a_remedy(
     pipeline = mirrored(broker, tmp_path, broker, **mirror)
     create_topics(broker, {f"few.{pipeline.settings.topic('aggregates')}": 3})
     process = pipeline.start("mirror")
-    assert process.wait(60) == 2
+    assert process.wait(WAIT_S) == 2
     assert problem in (pipeline.folder / "mirror-0.log").read_text()
 
 

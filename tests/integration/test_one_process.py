@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import shlex
 import signal
@@ -51,7 +52,7 @@ def tested(broker: str, tmp_path: Path, source: Source) -> Pipeline:
         tmp_path,
         source,
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": 0.3, "session_timeout_s": 3},
+        transport={"commit_interval_s": 0.3, "session_timeout_s": 15},
     )
 
 
@@ -83,8 +84,12 @@ def one_process(tested: Pipeline, *, armed: bool = False) -> Iterator[ChildProce
 
 
 def page(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
-        return str(response.read().decode())
+    """Return a page. It is empty if a busy process does not answer in time."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            return str(response.read().decode())
+    except (OSError, http.client.HTTPException):
+        return ""
 
 
 def test_one_process_has_one_port_and_ends_cleanly(
@@ -98,7 +103,7 @@ def test_one_process_has_one_port_and_ends_cleanly(
     with one_process(tested):
         until(lambda: readiness(settings, members) == dict.fromkeys(members, ()))
         until(lambda: tested.written("aggregates") > RESULTS)
-        assert json.loads(page(port, "/readyz"))["stage"] == "all"
+        until(lambda: '"stage": "all"' in page(port, "/readyz"))
         ready = [f'skewless_ready{{pipeline="{tested.name}",stage="{stage}"}} 1.0' for stage in STAGES]
         # A busy event loop answers with the values of its last answer.
         until(lambda: all(line in page(port, "/metrics") for line in ready))

@@ -187,7 +187,7 @@ def resume(servers: str, topic: str) -> Result:
 def test_produce_command_resumed_after_an_early_end_completes_the_topic(
     broker: str, topic: str, whole: list[list[tuple[int, bytes]]], number: signal.Signals
 ) -> None:
-    arguments = (*RESUMED, "--topic", topic, "--partitions", 3, "--rate", 2_000)
+    arguments = (*RESUMED, "--topic", topic, "--partitions", 3, "--rate", 200)
     with running(*arguments, servers=broker) as process:
         wait_for_records(broker, topic)
         process.send_signal(number)
@@ -253,7 +253,7 @@ def test_produce_command_file_is_sent_with_times_in_milliseconds(broker: str, to
 
 @pytest.mark.thorough
 def test_produce_command_broker_lost_during_the_run_ends_with_its_address(topic: str, tmp_path: Path) -> None:
-    pipeline = pipeline_file(tmp_path, topic, options={"message.timeout.ms": 1500})
+    pipeline = pipeline_file(tmp_path, topic, options={"message.timeout.ms": 15_000})
     with Broker() as own:
         address = own.bootstrap
         arguments = ("zipf", "-f", pipeline, "--partitions", 1, "--rate", 2000)

@@ -38,7 +38,8 @@ def up(pipeline: Pipeline, log: Path, *options: str) -> Iterator[subprocess.Pope
 
 
 def test_up_pipeline_runs_refuses_until_it_is_killed(broker: str, tmp_path: Path) -> None:
-    pipeline, log = Pipeline(broker, tmp_path, Source(broker, 1)), tmp_path / "log"
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 60})
+    log = tmp_path / "log"
     settings, command = pipeline.settings, [sys.executable, "-m", "skewless", "up", "-f", str(pipeline.file)]
     groups, group = GroupReader(settings.kafka), settings.group("router")
     with up(pipeline, log) as first:
@@ -52,10 +53,8 @@ def test_up_pipeline_runs_refuses_until_it_is_killed(broker: str, tmp_path: Path
         assert first.poll() is None
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-        began = time.monotonic()
         assert check_not_running(settings, list(pipeline.processes())) == []
-        assert time.monotonic() - began < 2
-        # So the broker still took the killed processes for members.
+        # It has not waited for the end of the sessions: the broker still takes the killed processes for members.
         assert groups.describe(group).members
         assert read(settings) == {}
     with up(pipeline, log) as restarted, up(pipeline, tmp_path / "other", "--take-over"):

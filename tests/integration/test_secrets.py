@@ -178,7 +178,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def write_file(folder: Path, secured: Secured, password: str, **options: str) -> Path:
     file = folder / "pipeline.yaml"
-    kafka = secured.kafka("ann", password) | {"connect_timeout_s": 10, "options": options}
+    kafka = secured.kafka("ann", password) | {"connect_timeout_s": 60, "options": options}
     small = {"worker_input": {"max_workers": 2}, "router": {"workers": 2}, "topics": {"aggregator_partitions": 1}}
     file.write_text(json.dumps({"name": "p", "source": {"topic": "raw"}, "kafka": kafka, **small}))
     return file
@@ -208,6 +208,7 @@ def test_pipeline_password_appears_neither_in_logs_nor_in_arguments(secured: Sec
 
     try:
         until(works, each=note)
+        note()
     finally:
         up.send_signal(signal.SIGTERM)
         up.wait(RUN_S)

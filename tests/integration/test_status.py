@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Source, free_ports
 from helpers.terminal import terminal
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.cli.main import main
 from skewless.lab.local import published_processes
@@ -143,7 +143,7 @@ def test_status_of_members_whose_command_has_ended_says_that_no_process_runs(
 ) -> None:
     """A broker lists an ended process until its session expires. That of this member never does, because it lives."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 300})
     member = f"{pipeline.settings.full_name}-router-0"
     options = {"group.id": pipeline.settings.group("router"), "client.id": member, "group.instance.id": member}
     consumer = Consumer({"bootstrap.servers": broker, **options})
@@ -200,7 +200,7 @@ def test_status_watch_in_a_terminal_ends_with_ctrl_c_and_leaves_it_as_it_was(bro
         shown.read_until(f"pipeline {pipeline.name}".encode())
         shown.read_until(CLEAR, times=2)
         os.write(shown.descriptor, b"\x03")
-        assert shown.process.wait(60) == 130
+        assert shown.process.wait(WAIT_S) == 130
         assert termios.tcgetattr(shown.descriptor) == before
         assert b"Traceback" not in shown.output
         assert b"\x1b[?25l" not in shown.output  # the cursor stays visible
@@ -211,7 +211,7 @@ def test_status_missing_topic_is_a_problem(broker: str, tmp_path: Path) -> None:
     topic = pipeline.settings.topic("late")
     admin = AdminClient({"bootstrap.servers": broker})  # must outlive its futures
     admin.delete_topics([topic])[topic].result()
-    until(lambda: topic not in admin.list_topics(timeout=10).topics)
+    until(lambda: topic not in admin.list_topics(timeout=WAIT_S).topics)
     result = status(pipeline)
     assert result.exit_code == 1
     assert f"problem  topic {topic} is missing: `skewless topics apply` creates it" in result.stdout

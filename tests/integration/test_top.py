@@ -19,7 +19,7 @@ from helpers.kafka import Pipeline, Source, zipf_records
 from helpers.terminal import terminal
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
-LIMIT_S = 60
+LIMIT_S = 180
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 """Escape sequences that switch to the alternate screen of a terminal, and back."""
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 import skewless
 from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.waiting import WAIT_S
 from skewless import topology
 from skewless.cli.main import main
 from skewless.kafka.admin.client import Admin
@@ -71,7 +72,7 @@ def test_pipeline_with_a_prefix_uses_it_for_every_name(broker: str, tmp_path: Pa
 
 
 def topics(admin: AdminClient) -> set[str]:
-    return {name for name in admin.list_topics(timeout=30).topics if not name.startswith("__")}
+    return {name for name in admin.list_topics(timeout=WAIT_S).topics if not name.startswith("__")}
 
 
 def groups(admin: AdminClient) -> set[str]:

@@ -17,7 +17,7 @@ from skewless.config.topic_plan import planned
 from skewless.lab.local.broker import Broker
 from skewless.operations.topic_sizes import Load, topic_sizes
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 RATE = 2_000
 KEY_BYTES = 12
@@ -31,6 +31,8 @@ SMALL_WINDOWS: dict[str, Any] = {
     "router": {"workers": 8, "snapshot_interval_s": 2},
     "transport": {"commit_interval_s": 0.3, "compression": "none"},
 }
+MEASUREMENTS = 6
+"""Measurements at most, because a process of a busy machine may stand still in any of them."""
 AT_LEAST, AT_MOST = 0.7, 2.0
 """Bounds of the estimate divided by the bytes in the log."""
 
@@ -54,10 +56,10 @@ def log_bytes(folder: Path, topic: str) -> int:
 
 def measured(
     pipeline: Pipeline, folder: Path, load: Load, sources: Mapping[Source, int]
-) -> tuple[dict[str, float], dict[str, float]]:
+) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     """Send records at about the rate of the load while the pipeline runs.
 
-    Returns the bytes per second that each topic has grown by, and the estimate for the rate that was reached. `sources`
+    Yields the bytes per second that each topic has grown by, and the estimate for the rate that was reached. `sources`
     are the topics, and the distance of their event times from the wall clock in ms.
     """
     random = np.random.default_rng(7)
@@ -67,7 +69,7 @@ def measured(
     with pipeline.running():
         until(lambda: all(pipeline.shares(name.rpartition("-")[0]) for name in pipeline.processes()))
         begin = time.monotonic()
-        for moment in (WARM_UP_S, WARM_UP_S + MEASURED_S):
+        for moment in (WARM_UP_S + number * MEASURED_S for number in range(MEASUREMENTS + 1)):
             while (elapsed := time.monotonic() - begin) < moment:
                 due = round(elapsed * load.records_per_s) - sent
                 keys = random.integers(0, load.keys, due)
@@ -79,13 +81,15 @@ def measured(
                 sent += due
                 time.sleep(PORTION_S)
             measurements.append((time.monotonic(), sent, {spec.name: log_bytes(folder, spec.name) for spec in specs}))
-    (first_at, first_sent, first), (last_at, last_sent, last) = measurements
-    seconds = last_at - first_at
-    reached = replace(load, records_per_s=(last_sent - first_sent) / seconds)
-    estimated = {size.name: size.bytes_per_s for size in topic_sizes(pipeline.settings, specs, reached)}
-    full_names = {name: pipeline.settings.topic(name) for name in estimated}
-    found = {name: (last[full_name] - first[full_name]) / seconds for name, full_name in full_names.items()}
-    return found, {name: bytes_per_s for name, bytes_per_s in estimated.items() if bytes_per_s is not None}
+            if len(measurements) == 1:
+                continue
+            (first_at, first_sent, first), (last_at, last_sent, last) = measurements[-2:]
+            seconds = last_at - first_at
+            reached = replace(load, records_per_s=(last_sent - first_sent) / seconds)
+            estimated = {size.name: size.bytes_per_s for size in topic_sizes(pipeline.settings, specs, reached)}
+            full_names = {name: pipeline.settings.topic(name) for name in estimated}
+            found = {name: (last[full_name] - first[full_name]) / seconds for name, full_name in full_names.items()}
+            yield found, {name: bytes_per_s for name, bytes_per_s in estimated.items() if bytes_per_s is not None}
 
 
 def record(key: int, time_ms: int) -> bytes:
@@ -109,15 +113,18 @@ def test_topic_sizes_are_near_the_bytes_in_the_log(
     source = Source(own_broker, 4)
     pipeline = Pipeline(own_broker, tmp_path, source, **{**SMALL_WINDOWS, **parts})
     load = Load(RATE, RECORD_BYTES, keys, KEY_BYTES)
-    found, estimated = measured(pipeline, folder, load, {source: 0})
-    ratios = {name: bytes_per_s / max(1.0, found[name]) for name, bytes_per_s in estimated.items()}
     # How many of these few records are written depends on where the measured time begins.
     seldom = ["distribution", "router-state"]
     if pipeline.settings.aggregator.emit == "final":
         seldom.append("aggregates")  # all results of a window come at once, when the window has ended
-    wrong = [name for name, ratio in ratios.items() if name not in seldom and not AT_LEAST < ratio < AT_MOST]
-    wrong += [name for name in seldom if not AT_LEAST / 2 < ratios[name] < 2 * AT_MOST]
-    assert wrong == [], {name: round(ratio, 2) for name, ratio in ratios.items()}
+    wrong = []
+    for found, estimated in measured(pipeline, folder, load, {source: 0}):
+        ratios = {name: round(bytes_per_s / max(1.0, found[name]), 2) for name, bytes_per_s in estimated.items()}
+        factors = {name: 2 if name in seldom else 1 for name in ratios}
+        if all(AT_LEAST / factors[name] < ratio < AT_MOST * factors[name] for name, ratio in ratios.items()):
+            return
+        wrong.append(ratios)
+    pytest.fail(f"estimated / measured: {wrong}")
 
 
 def test_topic_sizes_of_a_join_are_at_least_the_bytes_in_the_log(own_broker: str, folder: Path, tmp_path: Path) -> None:
@@ -129,8 +136,15 @@ def test_topic_sizes_of_a_join_are_at_least_the_bytes_in_the_log(own_broker: str
     parts = {**SMALL_WINDOWS, "join": {**sides, "apart_s": 1, "repartition": "always"}}
     pipeline = Pipeline(own_broker, tmp_path, left, **parts)
     load = Load(RATE / 4, RECORD_BYTES, 1_000_000, KEY_BYTES)
-    found, estimated = measured(pipeline, folder, load, {left: 0, right: 1})
-    for topic in ("left-records", "right-records", "joined"):
-        assert AT_LEAST < estimated[topic] / found[topic] < AT_MOST, topic
-    for topic in ("unmatched-left", "unmatched-right", "join-changelog"):
-        assert estimated[topic] >= found[topic], topic
+    wrong = []
+    for found, estimated in measured(pipeline, folder, load, {left: 0, right: 1}):
+        near = all(
+            AT_LEAST < estimated[topic] / max(1.0, found[topic]) < AT_MOST
+            for topic in ("left-records", "right-records", "joined")
+        )
+        if near and all(
+            estimated[topic] >= found[topic] for topic in ("unmatched-left", "unmatched-right", "join-changelog")
+        ):
+            return
+        wrong.append((found, estimated))
+    pytest.fail(f"measured, estimated: {wrong}")

@@ -89,6 +89,7 @@ def test_gateway_java_that_was_killed_is_the_cause_of_lost_connections_only(monk
         assert gateway.java_runs()
         assert gateway.end_of_java(ConnectionRefusedError()) is None
         java.kill()
+        monkeypatch.setattr(gateway, "EXIT_S", 60.0)
         assert gateway.end_of_java(Py4JError("Answer from Java side is empty")) == "killed by signal 9"
         assert gateway.end_of_java(ValueError()) is None
         assert not gateway.java_runs()

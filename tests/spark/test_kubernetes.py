@@ -69,7 +69,7 @@ def test_driver_in_a_pod_replaces_a_failed_executor_with_the_requests_of_the_rol
             "--conf",
             f"spark.executor.extraJavaOptions={spark_archive.options()}",
         ]
-        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=250)
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
         assert (report["tuples"], report["results"]) == (5, 1)

@@ -113,7 +113,7 @@ def test_pipeline_local_modes_side_by_side_killed_and_scaled_give_the_batch_answ
         splitter=BASE["splitter"] | {"local": local},
         aggregator={"aggregates": [*AGGREGATES]},
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 3},
+        transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 15},
         replicas={"splitter": 2, "worker": 2},
     )
     file, feed = with_local(tested, other), Feed(source, zipf_records(MOST, PARTITIONS, SEED, span_s=SPAN_S), RATE)

@@ -15,7 +15,7 @@ from helpers.followed_page import set_up
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 PAGE = ROOT / "docs" / "how-to" / "notebook.md"
 

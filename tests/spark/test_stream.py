@@ -216,7 +216,7 @@ def test_stream_with_another_state_or_checkpoint_or_engine_is_refused(broker: st
 @pytest.mark.thorough
 def test_stream_while_stages_run_is_refused(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
-    tested = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 1})
+    tested = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 6})
     with tested.running():
         until(lambda: tested.shares("splitter") == 1)
         result = stream(tested)

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import TopicPartition
 
 from helpers.kafka import START_MS, Pipeline, Sent, Source, create_topics, differences, read, truth, zipf_records
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.lab.local.broker import Broker
 from skewless.spark import stream_job
@@ -139,7 +139,7 @@ def create_again(tested: Pipeline) -> None:
     """Delete the source topic and create it again with as many records."""
     topic = tested.source.topic
     tested.admin.delete_topics([topic])[topic].result()
-    until(lambda: topic not in tested.admin.list_topics(timeout=10).topics)
+    until(lambda: topic not in tested.admin.list_topics(timeout=WAIT_S).topics)
     create_topics(tested.bootstrap, {topic: PARTITIONS})
     tested.source.send([*more(9), *more(10)])
 

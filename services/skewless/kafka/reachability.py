@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
 
 ATTEMPT_S = 0.25
-"""Timeout of one metadata request."""
+"""Timeout of the first metadata request. It is doubled with each one: a busy broker may need more than a second."""
+MAX_ATTEMPT_S = 1.0
 REFUSED_S = 1.5
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""
@@ -77,17 +78,17 @@ def wait_until_reachable(
 
     _check_tls(options)
     client = AdminClient({**QUIET, **options, "error_cb": note_error})
-    is_reported = False
-    while time.monotonic() < deadline and not give_up():
+    is_reported, attempt_s = False, ATTEMPT_S
+    while (now := time.monotonic()) < deadline and not give_up():
         try:
             # The list of topics must be the first request of a new client. librdkafka drops its connection to a
             # bootstrap server once it knows the brokers. Any other request at that moment waits one to three seconds.
-            if client.list_topics(timeout=ATTEMPT_S).brokers:
+            if client.list_topics(timeout=min(attempt_s, max(ATTEMPT_S, deadline - now))).brokers:
                 return client
-        except KafkaException:
-            pass  # its error is the same for all causes
+        except KafkaException:  # its error is the same for all causes
+            attempt_s = min(2 * attempt_s, MAX_ATTEMPT_S)
         client.poll(0)
-        if not is_reported and time.monotonic() - started > REPORTED_S:
+        if not is_reported and REPORTED_S < time.monotonic() - started < timeout_s:
             is_reported = True
             cause = refusal[0] if refusal else _cause(errors, options)[0]
             report(

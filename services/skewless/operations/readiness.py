@@ -12,7 +12,10 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local import published_processes
 
-TIMEOUT_S = 0.5
+CONNECT_S = 0.5
+"""Timeout of the connection: a host that cannot be reached does not answer, and a kernel answers at once."""
+ANSWER_S = 5.0
+"""Timeout of the answer, as that of the server. A busy process answers later than its kernel."""
 MAX_BYTES = 65_536
 LOCAL = "127.0.0.1"
 
@@ -37,7 +40,9 @@ def readiness(settings: PipelineSettings, hosts: Mapping[str, str]) -> dict[str,
 def _reasons(pipeline: str, process: str, host: str, port: int) -> tuple[str, ...] | None:
     """Return the reasons of one process; None if it does not answer, or if another process has the port."""
     try:
-        with closing(http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)) as connection:
+        with closing(http.client.HTTPConnection(host, port, timeout=CONNECT_S)) as connection:
+            connection.connect()
+            connection.sock.settimeout(ANSWER_S)
             connection.request("GET", "/readyz")
             answer = json.loads(connection.getresponse().read(MAX_BYTES))
         stage, _, instance = process.rpartition("-")

@@ -21,7 +21,7 @@ from skewless.sql.database import Database
 
 DELETION_S = 60.0
 """Time within which brokers have to delete the topics after they have accepted the request."""
-MARGIN_S = 2.0
+MARGIN_S = 5.0
 """Time that a broker may take to notice the end of a session."""
 INTERVAL_S = 0.2
 

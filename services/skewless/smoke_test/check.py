@@ -157,7 +157,8 @@ def _wait_for_counts(  # noqa: PLR0913, PLR0917 - by position
     counts: Counts = Counter()
     correct_since: float | None = None
     reported = False
-    while time.monotonic() < started + timeout_s:
+    deadline = time.monotonic() + timeout_s  # not of sending
+    while time.monotonic() < deadline:
         for message in (message for _, messages in reader.poll(POLL_S) for message in messages):
             value, record_key = message.value(), message.key() or b""
             if value is None and prefix.encode() in record_key:  # a session has got an earlier start

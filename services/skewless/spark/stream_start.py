@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -218,10 +219,13 @@ def _wait_for_stages(settings: PipelineSettings, report: Callable[[str], None]) 
 
 
 def _topic_ids(settings: PipelineSettings, topics: list[str]) -> dict[str, int]:
-    try:
-        return read_topic_ids(settings.kafka.client_options(), topics)
-    except UnavailableError as error:
-        raise UnreachableError(f"{error}: check that the brokers run") from None
+    deadline = time.monotonic() + settings.kafka.connect_timeout_s
+    while True:
+        try:
+            return read_topic_ids(settings.kafka.client_options(), topics)
+        except UnavailableError as error:
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"{error}: check that the brokers run") from None
 
 
 def _sources(offsets: OffsetReader, source: Input, topic_id: int | None) -> dict[TopicPartition, SourceState]:

@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import create_topics
-from helpers.waiting import until_in_thread
+from helpers.waiting import WAIT_S, until_in_thread
 from skewless.engine.app import App, StageRuntime
 from skewless.engine.executor import StepExecutor
 from skewless.engine.output import Output
@@ -90,13 +90,13 @@ class Harness:
         for number in range(start, start + records):
             producer.produce(self.topic("in"), str(number).encode(), partition=number % self.partitions)
             producer.poll(0)
-        assert producer.flush(20) == 0
+        assert producer.flush(WAIT_S) == 0
 
     def delete_records(self, name: str, before: int, partition: int = 0) -> None:
         """Delete records as retention does: the log then starts at a later offset."""
         admin, place = AdminClient({"bootstrap.servers": self.bootstrap}), self.topic(name)
         (future,) = admin.delete_records([TopicPartition(place, partition, before)]).values()
-        assert future.result(20).low_watermark == before
+        assert future.result(WAIT_S).low_watermark == before
 
     def read(self, name: str = "out", isolation: str = "read_committed") -> dict[int, list[bytes]]:
         """Return all values of a topic by partition, up to the last stable offset."""
@@ -135,7 +135,8 @@ class Harness:
         client = {"bootstrap.servers": self.bootstrap, "reconnect.backoff.ms": 20}
         consumer = Consumer({**client, "group.id": f"{self.prefix}-copy"})
         consumer.list_topics(self.topic("in"), timeout=DEADLINE_S)  # as in `read`
-        found = consumer.committed([TopicPartition(self.topic("in"), p) for p in range(self.partitions)], timeout=10)
+        partitions = [TopicPartition(self.topic("in"), p) for p in range(self.partitions)]
+        found = consumer.committed(partitions, timeout=WAIT_S)
         consumer.close()
         return {at.partition: (at.offset, at.metadata) for at in found}
 
@@ -143,7 +144,7 @@ class Harness:
         """Group instance ids."""
         group = f"{self.prefix}-copy"
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        found = admin.describe_consumer_groups([group])[group].result(20).members
+        found = admin.describe_consumer_groups([group])[group].result(WAIT_S).members
         return sorted(member.group_instance_id for member in found)
 
     def wiring(self, step: InputStep[Any], member: int = 0, **changes: Any) -> StageRuntime:

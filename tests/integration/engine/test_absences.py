@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 from helpers.kafka import START_MS, Pipeline, Source
 from helpers.tiers import thorough_except
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 
@@ -130,9 +130,9 @@ def test_executor_replaced_process_that_resumes_in_a_broker_outage_ends_and_spar
                 since = time.monotonic()
                 until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)
                 server = Broker(tmp_path / "broker", port=server.port).start()
-                assert ended(suspended.child, limit_s=60.0) == 3, suspended.lines[-5:]
+                assert ended(suspended.child, limit_s=WAIT_S) == 3, suspended.lines[-5:]
                 feed(pipeline.source, 200, 100)
-                until(lambda: pipeline.tuples("tuples") == 300, limit_s=60.0)
+                until(lambda: pipeline.tuples("tuples") == 300, limit_s=WAIT_S)
                 assert successor.child.poll() is None, successor.lines[-5:]
         assert "another process" in suspended.lines[-1]
     finally:
@@ -154,7 +154,7 @@ def test_executor_broker_outage_longer_than_the_session_waits_and_continues(tmp_
             assert splitter.child.poll() is None, splitter.lines[-5:]
             server = Broker(tmp_path / "broker", port=server.port).start()
             feed(pipeline.source, 100, 100)
-            until(lambda: pipeline.tuples("tuples") == 200, limit_s=60.0)
+            until(lambda: pipeline.tuples("tuples") == 200, limit_s=WAIT_S)
             assert splitter.child.poll() is None, splitter.lines[-5:]
             splitter.child.send_signal(signal.SIGTERM)
             assert ended(splitter.child) == 0, splitter.lines[-5:]

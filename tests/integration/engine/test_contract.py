@@ -11,12 +11,14 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from helpers.waiting import WAIT_S
 from helpers.waiting import until as wait_until
 from integration.engine.harness import Copy, Harness, build, failure_of, running, started, until
 from skewless.engine import group_session
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.rebalance import Rebalance
 from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError, TransactionAbortedError
+from skewless.kafka.producer import transactional
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import Batch
 
@@ -99,7 +101,7 @@ async def test_faust_app_running_creates_no_topics(harness: Harness) -> None:
     harness.fill(100)
     async with running(harness.wiring(Copy())):
         await copied(harness, 100)
-    topics = AdminClient({"bootstrap.servers": harness.bootstrap}).list_topics(timeout=10).topics
+    topics = AdminClient({"bootstrap.servers": harness.bootstrap}).list_topics(timeout=WAIT_S).topics
     assert [name for name in topics if name.startswith(harness.prefix)] != []
     assert [name for name in topics if "assignor" in name] == []
 
@@ -242,6 +244,7 @@ async def test_executor_fenced_by_a_producer_outside_the_group_continues_with_a_
 async def test_executor_second_process_with_the_same_number_replaces_the_first_under_load(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transactional, "HANG_MARGIN_S", 60.0)  # a slow answer would count as a hanging client
     fed, over = 0, threading.Event()
     join = Rebalance.join
 
@@ -308,7 +311,7 @@ async def test_executor_member_gone_in_a_transaction_is_aborted_when_the_group_h
     await asyncio.to_thread(gone.init_transactions, 20)
     gone.begin_transaction()
     gone.produce(harness.topic("out"), b"of a process that was killed", partition=0)
-    assert gone.flush(20) == 0
+    assert gone.flush(WAIT_S) == 0
     harness.fill(1000)
     step = Copy()
     async with running(harness.wiring(step)):

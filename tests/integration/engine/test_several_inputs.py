@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from helpers.kafka import create_topics
+from helpers.waiting import WAIT_S
 from integration.engine.harness import Harness, running, until
 from skewless.engine.app import StageRuntime
 from skewless.engine.start_checks import Input
@@ -67,7 +68,7 @@ def fill(harness: Harness, start: int) -> None:
     for topic in INPUTS:
         for number in range(start, start + RECORDS):
             producer.produce(harness.topic(topic), f"{topic} {number}".encode(), partition=number % harness.partitions)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def expected(harness: Harness, records: int) -> dict[int, list[bytes]]:
@@ -93,7 +94,7 @@ async def copied(harness: Harness, records: int) -> None:
 def committed(harness: Harness, topic: str) -> list[tuple[int, str]]:
     consumer = Consumer({"bootstrap.servers": harness.bootstrap, "group.id": f"{harness.prefix}-copy"})
     partitions = [KafkaPartition(harness.topic(topic), number) for number in range(harness.partitions)]
-    found = consumer.committed(partitions, timeout=10)
+    found = consumer.committed(partitions, timeout=WAIT_S)
     consumer.close()
     return [(at.offset, at.metadata) for at in found]
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.headers import internal_headers
 from helpers.kafka import STAGES
+from helpers.waiting import WAIT_S
 from helpers.waiting import until as wait_until
 from integration.engine.harness import DEADLINE_S, Copy, Harness, failure_of, running, started, until
 from skewless import topology
@@ -78,7 +79,7 @@ def put_results(harness: Harness, records: int) -> None:
     for number in range(records):
         value, headers = str(number).encode(), list(internal_headers(PARTIALS, {number % 4: 0}))
         producer.produce(harness.topic("out"), value, partition=number % 4, headers=headers)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def stage(harness: Harness, **changes: Any) -> Any:
@@ -111,7 +112,7 @@ def admin(harness: Harness) -> AdminClient:
 def forget(harness: Harness) -> None:
     """Delete the group's offsets, as the broker does when they have expired."""
     client, group = admin(harness), f"{harness.prefix}-copy"
-    client.delete_consumer_groups([group])[group].result(20)
+    client.delete_consumer_groups([group])[group].result(WAIT_S)
 
 
 def put(harness: Harness, offset: int, metadata: str = "", partition: int = 0) -> None:
@@ -121,7 +122,7 @@ def put(harness: Harness, offset: int, metadata: str = "", partition: int = 0) -
 
     def is_set() -> bool:
         (future,) = client.alter_consumer_group_offsets([request]).values()
-        return all(at.error is None for at in future.result(20).topic_partitions)
+        return all(at.error is None for at in future.result(WAIT_S).topic_partitions)
 
     wait_until(is_set)  # a broker that has just started first loads its group coordinator
 
@@ -132,7 +133,7 @@ def abort(harness: Harness, topic: str) -> None:
     producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(harness.topic(topic), b"aborted", partition=0, headers=list(internal_headers(PARTIALS, {})))
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
     producer.abort_transaction(20)
 
 
@@ -192,7 +193,7 @@ async def test_start_checks_at_least_once_refuses_expired_results_only(broker: s
 async def test_executor_after_the_first_commit_has_a_checkpoint_in_every_partition(harness: Harness) -> None:
     producer = Producer({"bootstrap.servers": harness.bootstrap, "enable.idempotence": True})
     producer.produce(harness.topic("in"), b"only", partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
     async with stage(harness):
         await until(lambda: all(metadata for _, metadata in harness.committed().values()))
         await until(lambda: harness.count() == 1)
@@ -278,7 +279,7 @@ async def test_start_checks_records_deleted_before_the_first_commit_are_refused_
 
 def create_again(harness: Harness, name: str) -> None:
     client, topic = admin(harness), harness.topic(name)
-    client.delete_topics([topic], operation_timeout=20)[topic].result(20)
+    client.delete_topics([topic], operation_timeout=20)[topic].result(WAIT_S)
 
     def is_created() -> bool:
         (future,) = client.create_topics([NewTopic(topic, harness.partitions, 1)]).values()
@@ -379,11 +380,11 @@ def test_evidence_of_each_stage_finds_its_results(pipeline: PipelineSettings, na
     foreign = [] if sink.public else [[], internal_headers(WATERMARK, {0: 5})]
     for headers in foreign:
         producer.produce(pipeline.topic(sink.name), b"", partition=partition, headers=list(headers))
-        assert producer.flush(20) == 0
+        assert producer.flush(WAIT_S) == 0
     assert traces.of_group() is None
     result = [] if sink.public else internal_headers(PARTIALS, {})
     producer.produce(pipeline.topic(sink.name), b"x", b"key", partition=partition, headers=list(result))
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
     assert traces.of_group() == f"topic {pipeline.topic(sink.name)}"
 
 
@@ -400,7 +401,7 @@ def test_evidence_of_one_partition_ignores_results_of_others(
     producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers, "enable.idempotence": True})
     headers = list(internal_headers(PARTIALS, {1: 5}))
     producer.produce(fresh.topic(row.outputs[0]), b"", b"key", partition=1 if aligned else 0, headers=headers)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
     found = f"topic {fresh.topic(row.outputs[0])}"
     assert [traces.of_partition(InputPartition("any", partition)) for partition in (0, 1)] == [None, found]
 
@@ -418,6 +419,6 @@ def test_evidence_of_a_source_partition_ignores_results_of_others_in_the_same_pa
         states[InputPartition(source, reported)] = WatermarkState(5)
         headers = [schema_header(PARTIALS), *report_of_sources(states)]
         producer.produce(tuples, b"", b"key", partition=1, headers=headers)
-        assert producer.flush(20) == 0
+        assert producer.flush(WAIT_S) == 0
         assert traces.of_partition(InputPartition(source, 1)) == found
         assert traces.of_partition(InputPartition(source, 3)) is None, "it was added later"

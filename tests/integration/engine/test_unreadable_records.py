@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import struct
 from pathlib import Path
 
@@ -10,11 +11,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from helpers.kafka import START_MS, Pipeline, Source
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 HEADER_BYTES = 61
 """Header of a record batch: https://kafka.apache.org/documentation/#recordbatch."""
@@ -26,7 +27,7 @@ def test_splitter_damaged_record_batch_ends_the_stage_until_skip_to_passes_it(tm
     server = Broker(tmp_path / "broker").start()
     try:
         checksum, payload = (_pipeline(server, tmp_path, codec) for codec in ("none", "lz4"))
-        server.stop()
+        _stop_cleanly(server)
         _damage(tmp_path / "broker", checksum.source.topic, valid_checksum=False)
         _damage(tmp_path / "broker", payload.source.topic, valid_checksum=True)
         server = Broker(tmp_path / "broker", port=server.port).start()
@@ -34,6 +35,14 @@ def test_splitter_damaged_record_batch_ends_the_stage_until_skip_to_passes_it(tm
             _check(pipeline)
     finally:
         server.stop()
+
+
+def _stop_cleanly(server: Broker) -> None:
+    """Stop a broker, however long it takes. After a kill it would cut its log at the damaged batch."""
+    assert server._child is not None
+    server._child.send_signal(signal.SIGTERM)
+    server._child.wait(WAIT_S)
+    server.stop()
 
 
 def _check(pipeline: Pipeline) -> None:
@@ -56,12 +65,12 @@ def _pipeline(server: Broker, folder: Path, codec: str) -> Pipeline:
         Source(server.bootstrap, 1),
         replicas={"router": 0, "worker": 0, "aggregator": 0, "observer": 0},
     )
-    producer = Producer({"bootstrap.servers": server.bootstrap, "compression.type": codec, "linger.ms": 100})
+    producer = Producer({"bootstrap.servers": server.bootstrap, "compression.type": codec, "linger.ms": 10_000})
     for first in range(0, 3 * BATCH, BATCH):
         for at in range(first, first + BATCH):
             entry = {"key": f"k{at}" * 20, "value": 1, "time": START_MS + at}
             producer.produce(pipeline.source.topic, json.dumps(entry).encode(), partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(WAIT_S) == 0
     return pipeline
 
 
@@ -109,6 +118,6 @@ def _skip_to(pipeline: Pipeline, offset: int) -> None:
 
 def _committed(pipeline: Pipeline) -> int:
     consumer = Consumer({"bootstrap.servers": pipeline.bootstrap, "group.id": f"{pipeline.name}-splitter"})
-    (found,) = consumer.committed([TopicPartition(pipeline.source.topic, 0)], timeout=20)
+    (found,) = consumer.committed([TopicPartition(pipeline.source.topic, 0)], timeout=WAIT_S)
     consumer.close()
     return int(found.offset)

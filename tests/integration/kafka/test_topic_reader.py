@@ -120,9 +120,9 @@ def test_read_ranges_that_does_not_advance_names_the_broker_and_the_offsets(
 ) -> None:
     harness = Harness(broker, partitions=1)
     harness.fill(1)
-    monkeypatch.setattr(topic_reader, "STALL_TIMEOUT_S", 1.0)
     batches = read_ranges(harness.kafka, harness.topic("in"), {0: (0, 2)})
     assert values([next(batches)]) == [b"0"]
+    monkeypatch.setattr(topic_reader, "STALL_TIMEOUT_S", 1.0)
     if is_deleted:
         Admin(harness.kafka).delete(harness.topic("in"))
     message = f"{harness.topic('in')} at {broker} within 1 s: partition 0 was read to offset 1, and its end offset is 2"
@@ -182,7 +182,7 @@ def test_read_compacted_progress_falls_from_the_size_of_the_log_to_zero(
     for number in range(100):
         producer.produce(harness.topic("out"), b"value", b"%d" % (number % 7), partition=0)
     producer.produce(harness.topic("out"), None, b"0", partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(WAIT_S) == 0
     monkeypatch.setattr(topic_reader, "WHOLE_PARTITION", ReadAhead(batch_records=30))
     progress = Observed()
     state = read_compacted(harness.kafka, harness.topic("out"), 0, lambda key: key != b"1", progress)

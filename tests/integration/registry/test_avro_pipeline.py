@@ -23,7 +23,7 @@ from helpers.avro import encoded, record_of
 from helpers.kafka import Pipeline, Record, Source, differences, free_ports, read, truth, zipf_records
 from helpers.registry_gate import Gate, basic
 from helpers.schema_registry import API, RegistryServer
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.lab.local import restarts
 
 pytestmark = pytest.mark.broker
@@ -212,10 +212,10 @@ def test_stage_whose_registry_is_down_at_start_waits_and_its_readiness_says_so(
 ) -> None:
     (port, probes) = free_ports(2)
     parts = {"metrics": {"address": "127.0.0.1", "port": probes}, "aggregator": {"format": "avro"}}
-    tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{port}", registry={"connect_timeout_s": 15}, **parts)
+    tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{port}", registry={"connect_timeout_s": 60}, **parts)
     child = tested.start(stage)
     until(lambda: "starting: schema registry has not answered yet" in readiness(probes))
-    assert child.wait(60) == 3
+    assert child.wait(WAIT_S) == 3
     last = (tested.folder / f"{stage}-0.log").read_text().splitlines()[-1]
     assert f"no schema registry answers at http://127.0.0.1:{port}" in last
 

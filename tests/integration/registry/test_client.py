@@ -207,11 +207,8 @@ def test_client_waits_while_the_registry_is_down_then_gives_up(registry_server: 
 def test_client_slow_answer_is_an_attempt_that_is_repeated(registry_server: RegistryServer) -> None:
     gate = Gate(registry_server.port)
     gate.is_open.clear()
-    with gate.running():
-        started = time.monotonic()
-        with pytest.raises(UnavailableError, match="no schema registry answers"):
-            client_of(gate.url, request_timeout_s=0.2).check()
-        assert time.monotonic() - started < 5
+    with gate.running(), pytest.raises(UnavailableError, match="no schema registry answers"):
+        client_of(gate.url, request_timeout_s=0.2).check()
 
 
 def test_pauses_double_to_a_limit_and_are_spread() -> None:

@@ -34,7 +34,7 @@ from skewless.sql.dialects import DATABASES
 
 KEYS = 400
 ROUND_WINDOWS = 2
-STOP_S = 60.0
+STOP_S = 180.0
 ROUNDS = int(os.environ.get("SKEWLESS_SQL_ROUNDS", "1"))
 CUTS = 4 * ROUNDS
 """Number of times that the connections are cut."""
@@ -246,7 +246,7 @@ def test_sink_server_killed_and_connections_cut_stores_every_result(sink: SinkPr
         until(lambda: _metric(sink, "skewless_sink_store_up") == 0.0)
         server.start()
         sink.wait_until_stored()
-    assert _metric(sink, "skewless_sink_store_up") == 1.0
+    until(lambda: _metric(sink, "skewless_sink_store_up") == 1.0)
 
 
 @pytest.mark.thorough

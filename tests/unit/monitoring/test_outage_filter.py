@@ -140,7 +140,7 @@ def test_outages_idle_connection_closed_has_no_end_line() -> None:
 def test_outage_filter_after_an_outage_logs_its_end_by_itself(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage_filter, "QUIET_S", 0.02)
+    monkeypatch.setattr(outage_filter, "CHECK_S", 0.01)
     log = logging.getLogger("skewless.test_outages")
     caplog.set_level(INFO, log.name)
     ended = threading.Event()
@@ -154,7 +154,8 @@ def test_outage_filter_after_an_outage_logs_its_end_by_itself(
     monkeypatch.setattr(log, "filters", [OutageFilter(log)])
     for _ in range(3):
         log.error(REFUSED)
-    assert ended.wait(30)
+    monkeypatch.setattr(outage_filter, "QUIET_S", 0.0)  # from now on, it is over
+    assert ended.wait(60)
     caplog.handler.removeFilter(note)
     refused, over = (record.getMessage() for record in caplog.records)
     assert refused == REFUSED

@@ -15,7 +15,7 @@ from skewless.errors import BrokerError, UnreachableError
 from skewless.lab.local import child_process, formatted_storage_cache, kafka_process
 from skewless.lab.local.managed_server import ManagedServer
 
-READY_TIMEOUT_S = 60.0
+READY_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0
 MIN_FREE_BYTES = 2**16
 FULL_DISK_S = 10.0

@@ -100,7 +100,7 @@ def start_daemon(folder: Path | None, port: int | None) -> State:
 
 
 def _wait_until_ready(daemon: subprocess.Popen[bytes], log: Path) -> State:
-    deadline = time.monotonic() + READY_TIMEOUT_S
+    deadline = time.monotonic() + READY_TIMEOUT_S + STOP_TIMEOUT_S
     while daemon.poll() is None and time.monotonic() < deadline:
         if (state := running()) and state.pid == daemon.pid:
             return state

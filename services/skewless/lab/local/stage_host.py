@@ -18,7 +18,7 @@ from skewless import topology
 from skewless.errors import CrashedError
 from skewless.lab.local import child_process
 
-START_S = 120.0
+START_S = 300.0
 """Deadline for the start of a process. The first one waits until the host has imported the modules."""
 
 
@@ -100,6 +100,7 @@ class StageHost:
         deadline = time.monotonic() + START_S
         while not self._started:
             if not self.receive(max(0.0, deadline - time.monotonic())) or self._connection is None:
+                self.close()  # a late answer would be taken for that to the next request
                 raise CrashedError(f"the process that starts the stages did not start {name}; its log is {self._log}")
         return self._started.pop()
 
