@@ -79,9 +79,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     folder: Path | None = getattr(item, "funcargs", {}).get("tmp_path")
     if report.failed and folder is not None:
-        for log in sorted(folder.rglob("*.log")):
-            lines = log.read_text(errors="replace").splitlines()[-LOG_LINES:]
-            report.sections.append((f"end of {log.relative_to(folder)}", "\n".join(lines)))
+        ends = [
+            (f"end of {log.relative_to(folder)}", "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]))
+            for log in sorted(folder.rglob("*.log"))
+        ]
+        report.sections[:0] = ends  # before what was captured, which may be long
     return report
 
 
