@@ -30,7 +30,7 @@ def read_topic_ids(client_options: Mapping[str, Any], topics: Collection[str]) -
     try:
         admin.list_topics(timeout=REQUEST_TIMEOUT_S)  # see `reachability`: any other first request may wait for seconds
     except KafkaException as error:
-        raise UnavailableError(f"describing topics: {error.args[0].str()}") from error
+        raise UnavailableError(f"describing topic {', '.join(topics)}: {error.args[0].str()}") from error
     answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
     ids: dict[str, int] = {}
     for topic, answer in answers.items():

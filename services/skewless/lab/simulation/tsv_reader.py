@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ _TIME, _KEY, _COUNT = "f0", "f1", "f2"
 """Names that pyarrow gives to the columns of a file without a header."""
 _SCHEMA = pa.schema({_TIME: pa.int64(), _KEY: pa.string()})
 # Errors contain the number of the line only without threads.
-_READ = csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, autogenerate_column_names=True)
+_READ = csv.ReadOptions(use_threads=False, block_size=4 * BLOCK_BYTES, autogenerate_column_names=True)
 _PARSE = csv.ParseOptions(delimiter="\t", quote_char=False, double_quote=False, ignore_empty_lines=False)
 _CONVERT = csv.ConvertOptions(
     column_types={_TIME: pa.int64(), _KEY: pa.string(), _COUNT: pa.int64()}, null_values=[], strings_can_be_null=False
@@ -93,8 +94,8 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
 def batches(source: Source, rows: int) -> Iterator[ParsedLines]:
     """Yield `rows` lines at a time, at the end fewer. Raises ConfigurationError with the number of a malformed line."""
     waiting = _SCHEMA.empty_table()
-    for batch in _record_batches(source):
-        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+    for lines in _tables(source):
+        waiting = pa.concat_tables([waiting, lines])
         while waiting.num_rows >= rows:
             yield _parsed(waiting.slice(0, rows))
             waiting = waiting.slice(rows)
@@ -102,18 +103,41 @@ def batches(source: Source, rows: int) -> Iterator[ParsedLines]:
         yield _parsed(waiting)
 
 
-def _record_batches(source: Source) -> Iterator[pa.RecordBatch]:
+def _tables(source: Source) -> Iterator[pa.Table]:
+    rows, columns = 0, None
+    for lines in _whole_lines(source):
+        if lines.startswith(BOM_UTF8):  # pyarrow would remove it
+            raise _malformed(source, rows + 1)
+        try:
+            table = csv.read_csv(pa.BufferReader(lines), _READ, _PARSE, _CONVERT)
+        except pa.ArrowInvalid as error:
+            raise _invalid(source, str(error), rows) from None
+        columns = columns or table.num_columns
+        if table.num_columns not in {2, 3} or table.num_columns != columns:
+            raise _malformed(source, rows + 1)
+        rows += table.num_rows
+        yield table.select(_SCHEMA.names)
+
+
+def _whole_lines(source: Source) -> Iterator[bytes]:
+    """Yield about BLOCK_BYTES at a time, up to the end of a line."""
+    # Arrow's own reader of streams would read in a thread, which may hold the lock of standard input at the end of an
+    # interrupted process. Python then aborts.
+    rest, mark = b"", BOM_UTF8
     try:
-        reader = csv.open_csv(source.stream, _READ, _PARSE, _CONVERT)
-        if len(reader.schema) not in {2, 3}:
-            raise _malformed(source, 1)
-        for batch in reader:
-            yield batch.select(_SCHEMA.names)
-    except pa.ArrowInvalid as error:
-        if str(error) != "Empty CSV file":
-            raise _invalid(source, str(error)) from None
+        while block := source.stream.read(BLOCK_BYTES):
+            block, mark = block.removeprefix(mark), b""
+            lines, line_end, rest = (rest + block).rpartition(b"\n")
+            if line_end:
+                yield lines + line_end
+            elif len(rest) > BLOCK_BYTES:
+                raise ConfigurationError(
+                    f"{source.name}: no line end within {BLOCK_BYTES:,} bytes; is this a text file?"
+                )
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(source.name, error) from error
+    if rest:
+        yield rest + b"\n"
 
 
 def _parsed(lines: pa.Table) -> ParsedLines:
@@ -124,15 +148,15 @@ def _unreadable(name: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(f"{name}: cannot be read: {error}")
 
 
-def _invalid(source: Source, problem: str) -> ConfigurationError:
-    """Return the error for a line that pyarrow cannot parse; `problem` is the text of its error."""
-    line = _LINE_NUMBER.search(problem)
-    if line is None:
-        return ConfigurationError(f"{source.name}: no line end within {BLOCK_BYTES:,} bytes; is this a text file?")
-    if "UTF8" in problem:
-        return ConfigurationError(f"{source.name}: line {line[1]}: the key is not UTF-8")
+def _invalid(source: Source, problem: str, rows: int) -> ConfigurationError:
+    """Return the error for a line that pyarrow cannot parse after `rows` lines; `problem` is the text of its error."""
+    found = _LINE_NUMBER.search(problem)
     # The first line determines how many columns are expected.
-    return _malformed(source, 1 if "Expected" in problem and not _COLUMNS.search(problem) else int(line[1]))
+    is_first = found is None or ("Expected" in problem and not _COLUMNS.search(problem))
+    line = rows + (1 if found is None or is_first else int(found[1]))
+    if "UTF8" in problem:
+        return ConfigurationError(f"{source.name}: line {line}: the key is not UTF-8")
+    return _malformed(source, line)
 
 
 def _malformed(source: Source, line: int) -> ConfigurationError:

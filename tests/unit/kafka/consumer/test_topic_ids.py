@@ -21,7 +21,9 @@ def answered(answer: Uuid | int, monkeypatch: pytest.MonkeyPatch) -> None:
         future.set_exception(KafkaException(KafkaError(answer)))
     else:
         future.set_result(SimpleNamespace(topic_id=answer))
-    client = SimpleNamespace(describe_topics=lambda *_arguments, **_options: {"clicks": future})
+    client = SimpleNamespace(
+        list_topics=lambda **_options: None, describe_topics=lambda *_arguments, **_options: {"clicks": future}
+    )
     monkeypatch.setattr(topic_ids, "AdminClient", lambda _options: client)
 
 
