@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from skewless.sql.database import CONNECT_S, Database, DatabaseAddress, load_driver
 from skewless.sql.errors import ErrorClass, Failure
@@ -188,23 +188,15 @@ class MysqlDatabase(Database):
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Insert or replace rows, in statements of about STATEMENT_CHARACTERS."""
-        # `executemany` takes three times the client's CPU time: it looks for the way to write each single value.
+        # `executemany` and `mogrify` take a multiple of the client's CPU time.
         parameters = f"({', '.join(['%s'] * len(self.statements.table.columns))})"
         insert, _, update = self.statements.store.partition(parameters)
-        escape = self._driver.converters.escape_string  # right for this session: MODE keeps escapes by backslash
+        literals = self._driver.converters.encoders  # right for this session: MODE keeps escapes by backslash
         with self._cursor() as cursor:
-
-            def literal(value: Any) -> str:
-                if type(value) is int:
-                    return str(value)
-                if type(value) is str:
-                    return f"'{escape(value)}'"
-                return cast("str", cursor.mogrify("%s", (value,)))
-
             written: list[str] = []
             characters = 0
             for row in rows:
-                text = ",".join(map(literal, row))
+                text = ",".join([literals[type(value)](value, None) for value in row])
                 if written and characters + len(text) > STATEMENT_CHARACTERS:
                     cursor.execute(f"{insert}({'),('.join(written)}){update}")
                     written, characters = [], 0
