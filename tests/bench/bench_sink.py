@@ -1,16 +1,16 @@
 """Rows per second that a sink stores in each database, against a statement per row: one JSON line per run.
 
 A real server with fsync at each commit and buffers of 1 GiB, in a folder of its own. The table first gets `--stored`
-rows. Then transactions of 2,000 rows are stored: half of the rows are new, half replace (or, with `--mode merge`, are
-added to) rows of the newest window of 200,000 keys. `row by row` stores the same rows in the same transactions with a
-statement for each row. Decoding of records is included in both. `without fsync and checkpoints`, for SQLite, also has
-the pages that a transaction changes.
+rows. Then transactions of `--transaction-rows` are stored, by default 2,000: half of the rows are new, half replace
+(or, with `--mode merge`, are added to) rows of the newest window of 200,000 keys. `row by row` stores the same rows in
+transactions of 2,000 with a statement for each row. Decoding of records is included in both. `without fsync and
+checkpoints`, for SQLite, also has the pages that a transaction changes.
 
 `--minutes` stores transactions for that time instead, `--rate` rows per second, and prints the times of the
 transactions of each twelfth of it.
 
     PYTHONPATH=services:tests python tests/bench/bench_sink.py [--dialects postgresql,mysql,sqlite]
-    [--stored 10000000] [--rows 400000] [--mode replace] [--minutes 60 --rate 10000]
+    [--stored 10000000] [--rows 400000] [--mode replace] [--transaction-rows 2000,4000] [--minutes 60 --rate 10000]
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ def stored_rows(rows: int) -> Iterator[OutputRecord]:
         yield record(index // NEWEST_KEYS - windows + 1, index % NEWEST_KEYS, 0)
 
 
-def transactions(rows: int, seed: int) -> Iterator[list[OutputRecord]]:
+def transactions(rows: int, seed: int, size: int = TRANSACTION_ROWS) -> Iterator[list[OutputRecord]]:
     """Yield transactions: half of the rows are new ones of the next window."""
     draw = random.Random(seed)  # noqa: S311 - the same rows in each run
-    half, new = TRANSACTION_ROWS // 2, seed * rows
-    for number in range(rows // TRANSACTION_ROWS):
+    half, new = size // 2, seed * rows
+    for number in range(rows // size):
         updates = [record(0, key, number + 1) for key in draw.sample(range(NEWEST_KEYS), half)]
         yield [*updates, *(record(1, new + number * half + index, 0) for index in range(half))]
 
@@ -119,8 +119,8 @@ def store(sink: Sink, outputs: Sequence[OutputRecord]) -> float:
     return time.perf_counter() - started
 
 
-def measured(sink: Sink, rows: int, seed: int) -> dict[str, Any]:
-    prepared = list(transactions(rows, seed))
+def measured(sink: Sink, rows: int, seed: int, size: int = TRANSACTION_ROWS) -> dict[str, Any]:
+    prepared = list(transactions(rows, seed, size))
     times = [store(sink, outputs) for outputs in prepared]
     return {
         "rows_per_s": round(rows / sum(times)),
@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("--dialects", default=",".join(DATABASES))
     parser.add_argument("--stored", type=int, default=10_000_000)
     parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--transaction-rows", default=str(TRANSACTION_ROWS))
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--rate", type=int, default=10_000)
     parser.add_argument("--mode", choices=["replace", "merge"], default="replace")
@@ -211,8 +212,9 @@ def runs(dialect: str, server: Server | None, folder: Path, arguments: argparse.
         for part in sustained(sink, arguments.minutes, arguments.rate):
             yield {**found, "run": f"{arguments.rate} rows per second", **part}
         return
-    together = measured(sink, arguments.rows, 1)
-    yield {**found, "run": "transactions of 2,000 rows", "rows": arguments.rows, **together}
+    for seed, size in enumerate(map(int, arguments.transaction_rows.split(",")), 10):
+        together = measured(sink, arguments.rows, seed, size)
+        yield {**found, "run": f"transactions of {size:,} rows", "rows": arguments.rows, **together}
     if dialect == "sqlite":
         without = measured_without_fsync(sink, arguments.rows)
         yield {**found, "run": "without fsync and checkpoints", "rows": arguments.rows, **without}
