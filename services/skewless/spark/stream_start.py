@@ -42,6 +42,8 @@ BY_SOURCE = "source"
 """Name in `distribution` of the grouping of a query without a cost per tuple: a worker per source partition."""
 LOAD_STAGE = topology.writer("distribution").name
 """Stage that measures the load."""
+PAUSE_S = 0.2
+"""Pause between two requests for the ids of topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ def _topic_ids(settings: PipelineSettings, topics: list[str]) -> dict[str, int]:
         except UnavailableError as error:
             if time.monotonic() > deadline:
                 raise UnreachableError(f"{error}: check that the brokers run") from None
+            time.sleep(PAUSE_S)
 
 
 def _sources(offsets: OffsetReader, source: Input, topic_id: int | None) -> dict[TopicPartition, SourceState]:

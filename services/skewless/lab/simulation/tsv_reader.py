@@ -152,7 +152,7 @@ def _invalid(source: Source, problem: str, rows: int) -> ConfigurationError:
     """Return the error for a line that pyarrow cannot parse after `rows` lines; `problem` is the text of its error."""
     found = _LINE_NUMBER.search(problem)
     # The first line determines how many columns are expected.
-    is_first = found is None or ("Expected" in problem and not _COLUMNS.search(problem))
+    is_first = "Expected" in problem and not _COLUMNS.search(problem)
     line = rows + (1 if found is None or is_first else int(found[1]))
     if "UTF8" in problem:
         return ConfigurationError(f"{source.name}: line {line}: the key is not UTF-8")
