@@ -21,7 +21,7 @@ from helpers.waiting import until
 
 EVER_S = 60.0
 """Deadline in s for late results, which are waited for to distinguish them from missing results."""
-PASSED_S = 180.0
+PASSED_S = 20.0
 ACTIVE_INTERVAL_S = 0.2
 
 At = tuple[int, str]
@@ -149,7 +149,7 @@ def measure(  # noqa: PLR0913 - by name
                 and not _missing_ticks(pipeline, scenario, expected, closed_to)
             ),
             each=each,
-            limit_s=PASSED_S,
+            limit_s=patience * PASSED_S,
             every_s=0.1,
         )
     found.failures += data.open_errors(pipeline, scenario, sent, closed_to, hops=hops)

@@ -25,7 +25,7 @@ from chaos.scenario import Scenario, draw
 from chaos.server import Server
 from chaos.table import FAULTS, Fault
 from helpers.kafka import Feed, Pipeline, Source, topics_partitions
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless import topology
 
 LANES = 2
@@ -33,7 +33,7 @@ LANES = 2
 PAUSE_S = (0.3, 1.5)
 SPAN_S = 15.0
 FIRST_S = 180.0
-SETTLED_S = 180.0
+SETTLED_S = 60.0
 DRAIN_S = 300.0
 AWAY_S = 8.0
 """Time in s in which several windows end: it corresponds to 40 s of event time."""
@@ -307,6 +307,7 @@ def _lane(context: ChaosContext, faults: list[Fault], end: float) -> Iterator[fl
 def _settle(context: ChaosContext) -> list[str]:
     """Wait until every stage has committed the input that existed after the last fault, and makes progress."""
     since, process_group, progress = context.now(), context.process_group, context.progress
+    limit_s = SETTLED_S if process_group.strict else WAIT_S
     try:
         for place, (_, topic) in _reads(context.pipeline).items():
             ends = context.pipeline.ends(topic, IsolationLevel.READ_COMMITTED)
@@ -315,11 +316,11 @@ def _settle(context: ChaosContext) -> list[str]:
             until(
                 lambda of=place, up_to=wanted: not progress.behind(of, up_to),  # type: ignore[misc]
                 each=process_group.poll,
-                limit_s=SETTLED_S,
+                limit_s=limit_s,
             )
-        until(lambda: progress.recovered(since) is not None, each=process_group.poll, limit_s=SETTLED_S)
+        until(lambda: progress.recovered(since) is not None, each=process_group.poll, limit_s=limit_s)
     except AssertionError:
-        return [f"after the last fault {progress.waiting(since)} made no progress within {SETTLED_S:g} s"]
+        return [f"after the last fault {progress.waiting(since)} made no progress within {limit_s:g} s"]
     context.journal.write(f"all stages made progress within {context.now() - since:.1f} s after the last fault")
     return []
 
