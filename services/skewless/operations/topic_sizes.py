@@ -26,6 +26,7 @@ from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.in_memory import InMemoryPipeline
 from skewless.kafka.admin.topics import TopicSpec
+from skewless.stages.enricher.settings import EnrichSettings
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.observer.step import RUN_KEY, SAVE_INTERVAL_MS, UNSAVED_BYTES
 from skewless.wire.columns import read_table
@@ -42,6 +43,8 @@ START_MS = 1_767_225_600_000
 MAX_COMMITS = 8
 MAX_TUPLES = 400_000
 """Maximum tuples of one commit, and of all generated commits except the second one."""
+RANKS = "top-candidates", "ranker-changelog", "top"
+"""Topics of the ranks of a window."""
 TEXT_BYTES = 12
 DISTINCT_VALUES = 1_000
 """Number of different values, and length of those that are texts."""
@@ -59,7 +62,7 @@ class Load:
     records_per_s: float
     """Records of the source with one tuple each, and of each side of a join."""
     record_bytes: int
-    """Mean size of a joined record."""
+    """Mean size of a record that is joined, or to which fields of tables are added."""
     keys: int
     """Number of different keys."""
     key_bytes: int
@@ -100,6 +103,8 @@ def topic_sizes(settings: PipelineSettings, specs: Sequence[TopicSpec], load: Lo
         written |= _joined(settings.join, of_topology, settings.transport.commit_interval_s, load)
     if settings.source is not None:
         written |= _aggregated(settings, of_topology, load)
+    if settings.enrich is not None:
+        written["enriched"] = _enriched(settings.enrich, load)
     return [_topic_size(name, spec, written.get(name)) for name, spec in of_topology.items()]
 
 
@@ -181,6 +186,7 @@ def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load
             settings, load, sums["partials"].bytes / seconds, bytes_per_key, runs.bytes / max(1, runs.rows)
         ),
         "distribution": _WriteRate(sum(ticks) / max(1, len(ticks)) / settings.observer.tick_s),
+        **_ranks(settings, windows, {topic: sums[topic].bytes / commits for topic in RANKS}),
     }
 
 
@@ -264,6 +270,15 @@ class _Span:
         """Time between the starts of two of them."""
         return self.length_s / self.overlap
 
+    @property
+    def kept(self) -> float:
+        """Number of windows whose rows are kept."""
+        return self.overlap + self.closed_s / self.step_s
+
+    def emit_s(self, emit_interval_s: float) -> float:
+        """Return the time between two updates of a window."""
+        return min(self.length_s, max(self.interval_s, emit_interval_s))
+
     def changelog(self, sums: _Sums, seconds: float) -> _WriteRate:
         """Return what is written to the changelog, given the sums of some seconds without compaction."""
         if not sums.rows:
@@ -275,8 +290,7 @@ class _Span:
         per_s = sums.bytes / seconds
         if commits == COMPACTION_THRESHOLD:
             per_s += self.overlap * rows * row_bytes / (COMPACTION_THRESHOLD * self.interval_s)
-        kept = self.overlap + self.closed_s / self.step_s
-        return _WriteRate(per_s, state=kept * (rows + rows_of_changes) * row_bytes)
+        return _WriteRate(per_s, state=self.kept * (rows + rows_of_changes) * row_bytes)
 
 
 def _saved_ticks(
@@ -306,9 +320,30 @@ def _results(settings: PipelineSettings, span: _Span, sums: _Sums) -> _WriteRate
     last_per_s = load.distinct_keys(span.length_s) / span.step_s * result_bytes
     if settings.aggregator.emit == "final":
         return _WriteRate(last_per_s, new_state_per_s=last_per_s)
-    emit_s = min(span.length_s, max(span.interval_s, settings.aggregator.emit_interval_s))
+    emit_s = span.emit_s(settings.aggregator.emit_interval_s)
     updates_per_s = span.overlap * load.distinct_keys(emit_s) / emit_s
     return _WriteRate(max(updates_per_s * result_bytes, last_per_s), new_state_per_s=last_per_s)
+
+
+def _ranks(settings: PipelineSettings, span: _Span, written: Mapping[str, float]) -> dict[str, _WriteRate]:
+    """Return what is written about ranks, given the bytes of each topic if all ranks of all open windows change."""
+    aggregator = settings.aggregator
+    emit_s = span.length_s if aggregator.emit == "final" else span.emit_s(aggregator.emit_interval_s)
+    state = written["ranker-changelog"] / span.overlap * span.kept
+    return {
+        "top-candidates": _WriteRate(written["top-candidates"] / emit_s),
+        "ranker-changelog": _WriteRate(written["ranker-changelog"] / emit_s, state=state),
+        "top": _WriteRate(written["top"] / emit_s, new_state_per_s=written["top"] / span.length_s),
+    }
+
+
+# Enrichment
+
+
+def _enriched(enrich: EnrichSettings, load: Load) -> _WriteRate:
+    """Return what is written if each record has a row in each table."""
+    field_bytes = sum(1 + len(name) + TEXT_BYTES for table in enrich.tables for name in table.fields)
+    return _WriteRate(load.records_per_s * (FRAME_BYTES + load.key_bytes + load.record_bytes + field_bytes))
 
 
 # Join

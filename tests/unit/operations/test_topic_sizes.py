@@ -9,7 +9,9 @@ import pytest
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics
-from skewless.operations.topic_sizes import SEGMENT_BYTES, Load, TopicSize, topic_sizes
+from skewless.in_memory import InMemoryPipeline
+from skewless.operations.topic_sizes import FRAME_BYTES, SEGMENT_BYTES, Load, TopicSize, topic_sizes
+from skewless.wire.record import OutputRecord
 
 LOAD = Load(records_per_s=400, record_bytes=100, keys=500, key_bytes=12)
 SPLITTER: dict[str, Any] = {"format": "json", "key": {"field": "k"}, "value": {"field": "v"}}
@@ -18,6 +20,8 @@ JOIN: dict[str, Any] = {
     "apart_s": 10,
     "repartition": "always",
 }
+
+ENRICH: dict[str, Any] = {"topic": "mine", "tables": [{"topic": "pages", "fields": {"country": "place.country"}}]}
 
 
 def settings_of(**parts: Any) -> PipelineSettings:
@@ -52,6 +56,9 @@ def sizes_of(settings: PipelineSettings, load: Load = LOAD) -> dict[str, TopicSi
         {"worker_input": {"max_workers": 8, "encoding": "record"}},
         {"aggregator": {"aggregates": ["count", "distinct", "stddev"], "emit": "final"}},
         {"aggregator": {"window": {"size_s": 60, "every_s": 15}}},
+        {"aggregator": {"top": {"n": 10, "by": "count"}}},
+        {"aggregator": {"top": {"n": 10, "by": "count"}, "emit": "final"}},
+        {"enrich": ENRICH, "source": {"topic": "p.enriched"}},
         {"source": {"topics": ["one", "two"]}, "topics": {"tuples_partitions": 4}},
         {"replicas": {"router": 3, "worker": 2, "aggregator": 2}},
     ],
@@ -64,6 +71,32 @@ def test_topic_sizes_of_any_pipeline_has_all_topics(parts: dict[str, Any]) -> No
     unknown = {name for name, size in sizes.items() if size.bytes_per_s is None}
     assert unknown <= {"late", "join-late", "hot-keys", "dead-letters", "replays"}
     assert [name for name, size in sizes.items() if size.bytes_per_s is not None and size.bytes_per_s <= 0] == []
+
+
+def test_topic_sizes_of_enriched_records_are_those_that_the_enricher_writes() -> None:
+    settings = settings_of(enrich=ENRICH, source={"topic": "p.enriched"})
+    key, value = b"k" * LOAD.key_bytes, b'{"k":"%b","v":1}' % (b"x" * (LOAD.record_bytes - 14))
+    records = [
+        OutputRecord("pages", b'{"place":{"country":"twelve chars"}}', key, partition=0, timestamp=1),
+        OutputRecord("mine", value, key, partition=0, timestamp=1),
+    ]
+    (enriched,) = InMemoryPipeline(settings).process(records, now=1)["enriched"]
+    assert list(enriched.headers) == [("country", b"twelve chars")]
+    assert len(value) == LOAD.record_bytes
+    record_bytes = FRAME_BYTES + len(key) + len(value) + 1 + len("country") + len("twelve chars")
+    assert sizes_of(settings)["enriched"].bytes_per_s == record_bytes * LOAD.records_per_s
+
+
+def test_topic_sizes_of_ranks_are_those_of_one_emission_of_each_window() -> None:
+    top = {"top": {"n": 10, "by": "count"}}
+    final = sizes_of(settings_of(aggregator={**top, "emit": "final", "window_s": 60}))
+    often = sizes_of(settings_of(aggregator={**top, "emit_interval_s": 6, "window_s": 60}))
+    seldom = sizes_of(settings_of(aggregator={**top, "emit_interval_s": 60, "window_s": 60}))
+    for topic in ("top-candidates", "ranker-changelog", "top"):
+        assert often[topic].bytes_per_s == pytest.approx(10 * (final[topic].bytes_per_s or 0))
+        assert seldom[topic].bytes_per_s == pytest.approx(final[topic].bytes_per_s)
+    results = 10 / 60  # per second
+    assert 100 * results < (final["top"].bytes_per_s or 0) < 400 * results
 
 
 def test_topic_sizes_kept_bytes_follow_retention_and_segments() -> None:

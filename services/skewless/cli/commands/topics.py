@@ -39,7 +39,11 @@ def topics() -> None:
     "--key-bytes", type=click.IntRange(1, 65_536), default=16, show_default=True, help="Mean size of a key or an id."
 )
 @click.option(
-    "--record-bytes", type=click.IntRange(2), default=200, show_default=True, help="Mean size of a joined record."
+    "--record-bytes",
+    type=click.IntRange(2),
+    default=200,
+    show_default=True,
+    help="Mean size of a record that is joined, or to which fields of tables are added.",
 )
 def apply(  # noqa: PLR0913 - click passes an argument per option
     file: Path | None, *, dry_run: bool, rate: float | None, keys: int, key_bytes: int, record_bytes: int
