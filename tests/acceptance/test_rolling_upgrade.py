@@ -1,8 +1,12 @@
-"""Version 0.2.0 is replaced by this one while records arrive, as docs/how-to/upgrade.md describes."""
+"""Version 0.2.0 is replaced by this one while records arrive, as docs/how-to/upgrade.md describes.
+
+SKEWLESS_RATE=10000 sends more records per second.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -26,8 +30,8 @@ pytestmark = pytest.mark.thorough
 
 PARTITIONS = 4
 LATENESS_S = 20
-RATE = 500
-MOST = 1_000_000
+RATE = int(os.environ.get("SKEWLESS_RATE", "500"))
+MOST = 2_000 * RATE
 """Upper bound of the records of a feed. The feed ends when all stages were replaced."""
 NEWER_TOPICS = ("hot-keys", "replays")
 """Topics that 0.2.0 does not have."""
