@@ -117,10 +117,20 @@ def test_format_parser_columns_of_any_batch_are_consistent(name: str, values: li
     ]
 
 
+LONG_NUMBERS = st.builds(
+    "{}.{}{}".format,
+    st.integers(-(10**12), 10**12),
+    st.text("0123456789", max_size=6),
+    st.sampled_from(["", "9" * 9, "0" * 9, "0" * 8 + "1"]),
+)
+"""Texts with more digits than their doubles, often near one with few digits."""
+
+
 @given(
     column=st.lists(st.integers() | st.integers(-(10**17), 10**17) | st.floats() | st.floats(-1e6, 1e6))
     | st.lists(st.integers(-(10**6), 10**6).map(lambda thousandths: thousandths / 1000))
-    | st.lists(st.integers().map(str) | st.floats().map(str) | st.text("0123456789.-+eE_ ", max_size=8)),
+    | st.lists(st.integers().map(str) | st.floats().map(str) | st.text("0123456789.-+eE_ ", max_size=8))
+    | st.lists(LONG_NUMBERS),
     decimals=st.integers(0, 9),
     rounding=st.sampled_from([ROUND_FLOOR, ROUND_HALF_EVEN]),
     limit=st.sampled_from([2**53, 253_402_300_799_999, 253_402_300_799_999_999]),

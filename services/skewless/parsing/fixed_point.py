@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 from typing import cast
@@ -23,6 +23,9 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 """Numbers and products have all their digits."""
 _LARGEST_EXPONENT = 30
 """Larger numbers are beyond every limit. They are not converted to integers, which takes long for a large exponent."""
+_DOUBLE_DIGITS = 15
+_LARGEST_EXACT = 2**53
+"""A number of at most 15 digits has a double of its own, and an integer up to this one is a double."""
 _SAFELY_DOUBLE = 1e15
 """Below it, the text of a double and its shortest decimal form differ by less than half a unit."""
 
@@ -46,7 +49,7 @@ class FixedPoint:
             return self._convert_each(column, range(len(column)), np.zeros(len(column), np.int64), reread)
         if numbers.dtype == np.int64:
             return self._integers(cast("NDArray[np.int64]", numbers))
-        result, uncertain = self._doubles(cast("NDArray[np.float64]", numbers))
+        result, uncertain = self._doubles(cast("NDArray[np.float64]", numbers), column)
         return self._convert_each(column, uncertain, result, reread)
 
     def convert_products(
@@ -125,8 +128,11 @@ class FixedPoint:
         numbers[failed] = 0
         return numbers * scale, failed.tolist()
 
-    def _doubles(self, numbers: NDArray[np.float64]) -> tuple[NDArray[np.int64], list[int]]:
-        """Scale and round. The second result lists the indices whose result a floating-point error may have changed."""
+    def _doubles(self, numbers: NDArray[np.float64], column: Sequence[Scalar]) -> tuple[NDArray[np.int64], list[int]]:
+        """Scale and round. The second result lists the indices whose result a floating-point error may have changed.
+
+        `column` has the entries whose doubles the numbers are.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             scale = 10.0**self.decimals
             product = numbers * scale
@@ -137,7 +143,12 @@ class FixedPoint:
             is_unambiguous = (np.abs(product) < min(_SAFELY_DOUBLE, self.limit)) & (
                 distance_to_half > np.abs(product) * 2.0**-49
             )
-            rounded = nearest if self.rounding == ROUND_HALF_EVEN else np.where(exact, nearest, np.floor(product))
+            if self.rounding == ROUND_HALF_EVEN:
+                rounded = nearest
+            else:
+                # The double of a text with more digits may be an integer that is above its number.
+                exact[[i for i in _long_texts(column) if exact[i] and not _has_own_double(column[i])]] = False
+                rounded = np.where(exact, nearest, np.floor(product))
         is_certain = exact | is_unambiguous
         return np.where(is_certain, rounded, 0).astype(np.int64), np.flatnonzero(~is_certain).tolist()
 
@@ -169,6 +180,20 @@ def _text_numbers(texts: Sequence[str]) -> NDArray[np.int64] | NDArray[np.float6
         return np.array(list(map(int, texts)), np.int64)
     except ValueError:
         return np.array(list(map(float, texts)), np.float64)
+
+
+def _long_texts(column: Sequence[Scalar]) -> Iterable[int]:
+    """Return the indices of texts with more digits than all doubles have. All entries are texts, or none is."""
+    if not column or not isinstance(column[0], str):
+        return ()
+    lengths = np.fromiter(map(len, cast("Sequence[str]", column)), np.int64, len(column))
+    return np.flatnonzero(lengths > _DOUBLE_DIGITS + 1).tolist()
+
+
+def _has_own_double(text: Scalar) -> bool:
+    """Return whether no other number with as many decimals has the double of this one."""
+    digits = str(text).lstrip("+-").replace(".", "", 1)
+    return digits.isdigit() and int(digits) < _LARGEST_EXACT
 
 
 def read_number(text: str) -> int | float | None:

@@ -123,6 +123,7 @@ GOOD = {
     "json: time in ms": Good(KEY_TIME, b'{"k":"a","t":1478568050123}', [("a", 1)], 1478568050123),
     "json: time in a string": Good(KEY_TIME, b'{"k":"a","t":"1478568050123"}', [("a", 1)], 1478568050123),
     "json: time before 1970": Good(KEY_TIME, b'{"k":"a","t":-1}', [("a", 1)], -1),
+    "json: s with ns in a string": Good(timed("s"), b'{"k":"a","t":"1767225599.999999999"}', [("a", 1)], 1767225599999),
     "json: fraction of a ms is cut off": Good(KEY_TIME, b'{"k":"a","t":-1.25}', [("a", 1)], -2),
     "json: s": Good(timed("s"), b'{"k":"a","t":1478568050}', [("a", 1)], 1478568050000),
     "json: s with ms": Good(timed("s"), b'{"k":"a","t":1478568050.123}', [("a", 1)], 1478568050123),
@@ -161,6 +162,7 @@ GOOD = {
         {"format": {"name": "csv", "delimiter": "::"}, "key": {"field": 2}}, b"1::2::x::y", [("x", 1)]
     ),
     "csv: quoted": Good(QUOTED, b'"a,b","say ""hi""",7', [('say "hi"', 7)]),
+    "csv: long column in quotes": Good(QUOTED, b'"%b",ann,7' % (b"a," * 70_000), [("ann", 7)]),
     "csv: line end in quotes": Good(QUOTED, b'x,"a\nb",7', [("a\nb", 7)]),
     "csv: blanks, language up to the dot": Good(BLANKS, b"en.m A%20 5 100", [("en", 5)]),
     "csv: key by a group": Good({"format": "csv", "key": {"field": 0, "pattern": r"^(\w+)\."}}, b"en.m,x", [("en", 1)]),

@@ -33,6 +33,8 @@ DELIMITERS = ("\t", ";", ",", "|", " ")
 _FRACTION = re.compile(r"(?<=:\d\d),\d{3}(?!\d)")
 """Milliseconds of a time of day. Their comma does not separate columns."""
 Split = Callable[[str], list[str]]
+csv.field_size_limit(2**31 - 1)
+"""The limit of a field is that of its record."""
 
 
 class DelimitedSettings(FormatSettings):
