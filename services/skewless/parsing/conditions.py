@@ -43,13 +43,15 @@ class Condition:
 
     def meets(self, column: Sequence[Any]) -> list[bool]:
         """Return for each entry whether it meets the condition. None is an absent field."""
-        # Once per distinct entry, because fields of conditions have few values. The type counts: 1 is not true.
-        distinct = {(type(entry), entry) for entry in column if _is_scalar(entry)}
-        matching = self._matching([entry for _, entry in distinct])
-        met = {(type(entry), entry) for entry in matching if self._test(entry)}
+        # Once per distinct entry, because fields of conditions have few values. The type counts: 1 is not true. The
+        # text of a zero counts: 0.0 is not -0.0.
+        distinct = {(type(entry), entry or str(entry)): entry for entry in column if _is_scalar(entry)}
+        matching = self._matching(list(distinct.values()))
+        met = {(type(entry), entry or str(entry)) for entry in matching if self._test(entry)}
         absent, other = self._exists is False, self._exists is True and self._tests == [] and self._pattern is None
         return [
-            (type(entry), entry) in met if _is_scalar(entry) else absent if entry is None else other for entry in column
+            (type(entry), entry or str(entry)) in met if _is_scalar(entry) else absent if entry is None else other
+            for entry in column
         ]
 
     def _test(self, entry: Scalar) -> bool:

@@ -58,6 +58,19 @@ def test_condition_with_each_operator_is_met_by_equal_or_comparable_entries(
 
 
 @pytest.mark.parametrize(
+    "operators",
+    [{"matches": "^-"}, {"is": "0.0"}, {"is_not": "-0.0"}, {"in": ["0", "false"]}, {"at_least": 0}],
+    ids=str,
+)
+def test_condition_each_entry_alone_gives_the_result_of_any_column(operators: dict[str, Any]) -> None:
+    condition = Condition(ConditionSettings.model_validate({"field": "f", **operators}))
+    column = [*ENTRIES, 0.0, -0.0, 0, "0", "-0.0", False, 0.0]
+    alone = [condition.meets([entry])[0] for entry in column]
+    assert condition.meets(column) == alone
+    assert condition.meets(column[::-1]) == alone[::-1]
+
+
+@pytest.mark.parametrize(
     ("condition", "problem"),
     [
         ({"is": 1}, "exactly one of field and header"),
