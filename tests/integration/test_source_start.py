@@ -11,12 +11,12 @@ from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Record, Source
 from helpers.waiting import WAIT_S, until
-from skewless.cli.offset_range import START, offset_ranges, pipeline_starts
 from skewless.config.stage_start import StageStart
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.start_checks import Input, OffsetsLostError
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.operations.offset_range import START, offset_ranges, pipeline_starts
 from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.topology import stage
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from helpers.kafka import START_MS, Pipeline, Record, Source
 from skewless.cli.main import main
-from skewless.cli.offset_range import START, source_ranges
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.operations.offset_range import START, source_ranges
 
 pytestmark = pytest.mark.broker
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import skewless as sk
 from helpers import aggregates as aggregate_helpers
 from helpers.batches import json_values_in, source, written
 from helpers.in_memory_batch import InMemoryBatch
@@ -184,6 +186,34 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
     if kind != "text":
         assert late > 1_000, "the data must have late tuples"
         assert len(found.cached) == 2, "a chunk must have been read again"
+
+
+def test_batch_of_the_python_api_reads_what_the_pipeline_reads(
+    spark: SparkSession, broker: str, tmp_path: Path
+) -> None:
+    topic, now = Source(broker, 1), round(datetime.now(UTC).timestamp() * 1000)
+    begin, day = now - 3_600_000, 86_400_000
+    topic.send_complete(
+        Record(0, 0, timestamp, None, cloudevent("a", at), {"content-type": b"application/cloudevents+json"})
+        for timestamp, at in ((begin - 1, begin), (begin, begin), (begin + 1, begin), (begin + 2, now + day))
+    )
+    file = tmp_path / "pipeline.yaml"
+    settings = {
+        "name": topic.topic,
+        "kafka": {"bootstrap_servers": broker},
+        "source": {"topic": topic.topic, "start": begin},
+        "splitter": {"envelope": "cloudevents", "key": {"field": "user"}},
+    }
+    file.write_text(json.dumps(settings))
+    with sk.Pipeline.load(file).batch(spark) as answer:
+        assert [(row["key"], row["count"]) for row in answer.rows.collect()] == [("a", 2)]
+        assert (answer.records, answer.invalid) == (3, {"time too far ahead of the clock": 1})
+
+
+def cloudevent(user: str, time_ms: int) -> bytes:
+    at = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
+    event = {"specversion": "1.0", "id": "1", "source": "shop", "type": "click", "time": at, "data": {"user": user}}
+    return json.dumps(event).encode()
 
 
 @pytest.fixture

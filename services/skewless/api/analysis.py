@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 INSPECTED, PLANNED = 1_000_000, 2_000_000
 """Records that are read by default."""
+SHORTEST_WINDOW_S = 0.001
 SHOWN_KEYS = 10
 COLUMNS = ("grouping", "workers", "max_over_avg", "worst_window_max_over_avg", "replication_factor", "aggregation_cost")
 """Measures of candidates that a notebook shows."""
@@ -180,7 +181,7 @@ def simulate(  # noqa: PLR0913 - passed by name
 
     `times` are those of the keys in ms, by default one ms after the other. `options` has the names of section `router`.
 
-    Raises ConfigurationError for an unknown grouping, an invalid option, or no keys.
+    Raises ConfigurationError for an unknown grouping, an invalid option or number, or keys that are not texts.
     """
     names, numbers = candidates_of(_listed(grouping), _listed(workers))
     try:
@@ -188,7 +189,14 @@ def simulate(  # noqa: PLR0913 - passed by name
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-    of_keys = pa.array(keys, pa.string())
+    if routers < 1 or window_s < SHORTEST_WINDOW_S:
+        raise ConfigurationError(
+            f"routers and window_s: {routers} and {window_s} must be at least 1 and {SHORTEST_WINDOW_S}"
+        )
+    try:
+        of_keys = pa.array(keys, pa.string())
+    except pa.ArrowException as error:
+        raise ConfigurationError(f"keys: must be texts: {error}") from None
     event_times = np.arange(len(of_keys), dtype=np.int64) if times is None else np.array(times, dtype=np.int64)
     if not len(of_keys) or len(of_keys) != len(event_times) or of_keys.null_count:
         raise ConfigurationError(

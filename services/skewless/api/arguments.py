@@ -47,14 +47,16 @@ PATHS: Mapping[str, Path] = {
 }
 """Settings of parameters whose name is not that of a setting."""
 PATHS_BY_KIND: Mapping[tuple[str, str], Path] = {
-    ("source", "text"): ("source", "topic"),
+    ("source", "field"): ("source", "topic"),
     ("source", "list"): ("source", "topics"),
-    ("key", "text"): ("splitter", "key", "field"),
+    ("key", "field"): ("splitter", "key", "field"),
     ("key", "list"): ("splitter", "key", "fields"),
-    ("time", "text"): ("splitter", "time", "field"),
+    ("time", "field"): ("splitter", "time", "field"),
     ("window", "mapping"): ("aggregator", "window"),
 }
 """Settings of parameters for some kinds of values."""
+ORDERED = ("rename_if_contains",)
+"""Settings of names whose order counts. Environment variables have none."""
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 """Names of settings that an environment variable can contain."""
 OPTION_NAME = re.compile(r"[a-z0-9.-]+")
@@ -86,7 +88,7 @@ def variables_of(settings: Mapping[Path, Any]) -> dict[str, str]:
     variables, problems = {}, []
     for path, value in settings.items():
         try:
-            text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=2**31)
+            text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=2**31, sort_keys=False)
         except yaml.YAMLError:
             problems.append(f"{_parameter('.'.join(path))}: {type(value).__name__} is not a value of a setting")
         else:
@@ -124,12 +126,12 @@ def values_of(aggregates: Sequence[Any], values: Mapping[str, Any]) -> dict[str,
                 f"{short!r} in the aggregate"
             )
         found[value] = value
-    return {name: {"field": value} if isinstance(value, str) else value for name, value in found.items()}
+    return {name: _as_field(value) for name, value in found.items()}
 
 
 def _path(name: str, value: Any) -> Path:
     """Return the path of the setting that a parameter with this value sets."""
-    kind = "text" if isinstance(value, str) else "list" if isinstance(value, list | tuple) else "other"
+    kind = "field" if _is_field(value) else "list" if isinstance(value, list | tuple) else "other"
     kind = "mapping" if isinstance(value, Mapping) else kind
     return PATHS_BY_KIND.get((name, kind)) or PATHS.get(name, (name,))
 
@@ -145,16 +147,27 @@ def _plain(name: str, value: Any) -> Any:
                 raise ConfigurationError(f"window: {value!r} is not {FORM}, a number of seconds, or a mapping")
             return seconds
         case "key" if isinstance(value, list | tuple):
-            return [{"field": part} if isinstance(part, str) else part for part in value]
+            return [_as_field(part) for part in value]
         case "brokers" if isinstance(value, list | tuple):
             return ",".join(map(str, value))
     return value
 
 
+def _is_field(value: Any) -> bool:
+    """Return whether a value is a field: its name, or the number of a column."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _as_field(value: Any) -> Any:
+    """Return settings with a field."""
+    return {"field": value} if _is_field(value) else value
+
+
 def _flat(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
     """Yield the settings in a group by path, so that others of the group keep their values."""
     names = OPTION_NAME if path[1:2] == ("options",) else NAME
-    if isinstance(value, Mapping) and value and all(isinstance(name, str) and names.fullmatch(name) for name in value):
+    is_group = isinstance(value, Mapping) and value and path[-1] not in ORDERED
+    if is_group and all(isinstance(name, str) and names.fullmatch(name) for name in value):
         for name, part in value.items():
             yield from _flat((*path, name), part)
     else:

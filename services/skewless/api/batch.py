@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -10,9 +11,9 @@ from typing import Self
 from pyspark.sql import DataFrame, SparkSession
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import source_topics
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.jars import ensure
+from skewless.operations.offset_range import START, source_ranges
 from skewless.spark import batch_pipeline, kafka_options, kafka_source
 
 
@@ -58,15 +59,14 @@ class Batch:
 
 
 def batch(spark: SparkSession, settings: PipelineSettings, paths: Sequence[str | Path]) -> Batch:
-    """Compute the results of the files, or of the source topics if there are none."""
+    """Compute the results of the files, or of the source topics from where the pipeline started, if there are none."""
     if paths:
         records = kafka_source.of_files(spark, [_uri(path) for path in paths], settings)
     else:
-        offsets = OffsetReader(settings.kafka)
-        ranges = {topic: offsets.ranges(topic) for topic in source_topics(settings)}
-        read = kafka_options.read(spark, settings.kafka, ranges, headers=bool(settings.splitter.headers))
+        ranges = source_ranges(OffsetReader(settings.kafka), settings, START, "latest")
+        read = kafka_options.read(spark, settings.kafka, ranges, headers=settings.splitter.reads_headers)
         records = kafka_source.of_source(read, settings)
-    answer = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now=None))
+    answer = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now=round(time.time() * 1000)))
     return Batch(answer, batch_pipeline.results(answer, settings))
 
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.offset_range import committed_by_splitter, has_lag, holds_tuples, pipeline_starts
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.operations.closed_windows import closed_windows
+from skewless.operations.offset_range import committed_by_splitter, has_lag, holds_tuples, pipeline_starts
 
 STAGES_AFTER_SPLITTER = topology.upstream(topology.RESULTS_STAGE) - {topology.SOURCE_STAGE} | {topology.RESULTS_STAGE}
 """Stages that process a tuple after the splitter, until its result is written."""

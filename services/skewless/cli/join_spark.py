@@ -12,9 +12,9 @@ import click
 
 from skewless import topology
 from skewless.algorithms.join.window_join import Side
-from skewless.cli.offset_range import committed_by_stage, has_lag, offset_ranges
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.operations.offset_range import committed_by_stage, has_lag, offset_ranges
 from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:

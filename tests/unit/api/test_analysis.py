@@ -62,6 +62,9 @@ def test_simulate_measures_are_those_of_the_command(tmp_path: Path) -> None:
         ({"keys": []}, "^keys: needs keys"),
         ({"times": [1]}, "^keys: needs keys, none of them None, and as many times: 5000 and 1"),
         ({"options": {"even": {"decay": 1}}}, r"^options: even.decay: "),
+        ({"keys": [1, 2]}, "^keys: must be texts: "),
+        ({"routers": 0}, "^routers and window_s: 0 and 60.0 must be at least 1 and 0.001"),
+        ({"window_s": 0}, "^routers and window_s: 1 and 0 must be at least 1 and 0.001"),
     ],
 )
 def test_simulate_invalid_argument_is_named(arguments: dict[str, Any], message: str) -> None:

@@ -122,14 +122,47 @@ def test_function_of_each_aggregate_has_its_arguments_and_gives_its_element() ->
             aggregator: {window: {size: day, zone: Europe/Berlin}, aggregates: [count]}
             """,
         ),
+        (
+            {
+                "source": "t",
+                "format": "csv",
+                "key": [{"field": 0, "name": "day"}, {"field": 1, "name": "shop"}],
+                "time": 2,
+                "values": {"price": 3},
+                "aggregates": [sk.sum("price")],
+            },
+            """
+            name: t
+            source: {topic: t}
+            splitter:
+              format: csv
+              key: {fields: [{field: 0, name: day}, {field: 1, name: shop}]}
+              time: {field: 2}
+              values: {price: {field: 3}}
+            aggregator: {aggregates: [{sum: price}]}
+            """,
+        ),
+        (
+            {"source": "t", "format": "csv", "key": 0},
+            "name: t\nsource: {topic: t}\nsplitter: {format: csv, key: {field: 0}}",
+        ),
         ({"source": "t", "window": timedelta(minutes=2)}, "name: t\nsource: {topic: t}\naggregator: {window_s: 120}"),
     ],
-    ids=["topic alone", "main arguments", "groups and sections", "timedelta"],
+    ids=["topic alone", "main arguments", "groups and sections", "columns", "one column", "timedelta"],
 )
 def test_pipeline_of_arguments_has_the_settings_of_the_file(
     arguments: dict[str, Any], text: str, tmp_path: Path
 ) -> None:
     assert sk.Pipeline(**arguments).settings == settings_in(text, tmp_path)
+
+
+def test_pipeline_of_names_whose_order_counts_keeps_it() -> None:
+    renamed = {"zeta": ("a",), "Alpha": ("b",), "alpha": ("a",)}
+    for names in (renamed, dict(reversed(renamed.items()))):
+        pipeline = sk.Pipeline("t", key={"field": "k", "rename_if_contains": names})
+        assert list(pipeline.settings.splitter.key.rename_if_contains.items()) == list(names.items())
+        (result,) = sk.testing.run(pipeline, [{"k": "abc"}]).results
+        assert result.key == next(iter(names))
 
 
 def test_pipeline_to_yaml_is_a_file_with_the_same_settings(tmp_path: Path) -> None:
@@ -147,7 +180,7 @@ def test_pipeline_to_yaml_is_a_file_with_the_same_settings(tmp_path: Path) -> No
         ({"source": "a b"}, "source: must contain only letters"),
         (CLICKS | {"window": "1x"}, "window: '1x' is not a duration above 0 such as 30s"),
         (CLICKS | {"window": 0}, "window: should be greater than or equal to 0.001"),
-        (CLICKS | {"key": 3}, "key: must be a mapping of settings"),
+        (CLICKS | {"key": 3}, "key: 3 is not a path"),
         (CLICKS | {"key": ["user"]}, "key: a composite key has at least 2 parts"),
         (CLICKS | {"key": {"feild": "user"}}, "key.feild: unknown setting; did you mean field?"),
         (CLICKS | {"time": {"field": "ts", "unit": "hours"}}, "time.unit: should be"),

@@ -186,7 +186,7 @@ def _problems(settings: PipelineSettings, report: dict[str, Any]) -> Iterator[st
 
 
 def _report(settings: PipelineSettings, scope: AuditScope, statistics: dict[str, Any]) -> dict[str, Any]:
-    from skewless.cli.offset_range import by_partition
+    from skewless.operations.offset_range import by_partition
 
     offsets = {"source": by_partition(settings, scope.source_ranges)} | {
         topic: {str(partition): offset_range for partition, offset_range in ranges.items()}

@@ -88,7 +88,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
     Of a join, the results are the records of its topics, in columns `topic`, `partition`, `key`, `value` and
     `timestamp`. The end of both topics is the end of time.
     """
-    from skewless.cli.offset_range import START, check
+    from skewless.operations.offset_range import START, check
 
     settings = load_settings(file)
     if (out is None) == (output_topic is None):
@@ -158,8 +158,8 @@ def with_format(table_format: str, spark: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _source_ranges(settings: PipelineSettings, start: str, end: str) -> dict[str, OffsetRanges]:
-    from skewless.cli.offset_range import source_ranges
     from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.operations.offset_range import source_ranges
 
     ranges = source_ranges(OffsetReader(settings.kafka), settings, start, end)
     if all(first == last for of_topic in ranges.values() for first, last in of_topic.values()):
@@ -169,7 +169,7 @@ def _source_ranges(settings: PipelineSettings, start: str, end: str) -> dict[str
 
 def _read_topics(settings: PipelineSettings, ranges: Mapping[str, OffsetRanges]) -> dict[str, Any]:
     """Return what was read, for the report."""
-    from skewless.cli.offset_range import by_partition
+    from skewless.operations.offset_range import by_partition
 
     only = settings.aggregated.topic
     topics: dict[str, Any] = {"topics": list(ranges)} if only is None else {"topic": only}
