@@ -26,20 +26,23 @@ from skewless.wire.topic_partition import TopicPartition
 
 
 class InMemoryPipeline:
-    """The stages of a pipeline that write to topics. Each has as many steps as it has processes (`replicas`)."""
+    """The stages of a pipeline that write to topics. Each has as many steps as it has processes (`replicas`).
+
+    Results and pairs are JSON, also if the settings have another format, whose schemas a registry would get.
+    """
 
     def __init__(self, settings: PipelineSettings, partitions: Mapping[str, int] = MappingProxyType({})) -> None:
         """`partitions` has the number of partitions of topics of the user by name. The default is 1.
 
         Both joined topics have the larger of their numbers: the other one has empty partitions.
         """
-        self._settings = settings
+        self._settings = _with_json_results(settings)
         self._partitions = _partition_counts(settings, partitions)
         self._offsets: Counter[TopicPartition] = Counter()
         """Next offset of each partition."""
         self._tables: dict[str, list[Callable[[MessageBatch], object]]] = defaultdict(list)
         """What applies the records of the topic of a table, by topic."""
-        self._stages = [self._stage(row) for row in topology.needed_stages(settings) if row.outputs]
+        self._stages = [self._stage(row) for row in topology.needed_stages(self._settings) if row.outputs]
 
     def process(self, records: Iterable[OutputRecord], now: int, *, end: bool = False) -> dict[str, list[OutputRecord]]:
         """Process records as the stages do between two commits, and return what the stages write.
@@ -110,6 +113,13 @@ class InMemoryPipeline:
         if record.partition is not None:
             return TopicPartition(topic, record.partition)
         return TopicPartition(topic, zlib.crc32(record.key or b"") % self._partitions.get(topic, 1))
+
+
+def _with_json_results(settings: PipelineSettings) -> PipelineSettings:
+    parts: dict[str, Any] = {"aggregator": settings.aggregator.model_copy(update={"format": "json"})}
+    if settings.join is not None:
+        parts["join"] = settings.join.model_copy(update={"format": "json"})
+    return settings.model_copy(update=parts)
 
 
 def _partition_counts(settings: PipelineSettings, partitions: Mapping[str, int]) -> dict[str, int]:
