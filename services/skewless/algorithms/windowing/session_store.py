@@ -58,7 +58,9 @@ class SessionStore(WindowStore):
     @property
     def end(self) -> int | None:
         """End of the newest session, None before the first. Later tuples of its span are not of a closed session."""
-        rows = None if self._newest is None else self._windows[self._newest].rows
+        # The newest span may have expired, if other partitions have later keys.
+        window = None if self._newest is None else self._windows.get(self._newest)
+        rows = None if window is None else window.rows
         return rows.end if isinstance(rows, SessionRows) else super().end
 
     def _new_rows(self, chunks: Mapping[ChunkId, pa.Table | None]) -> Rows:

@@ -65,6 +65,8 @@ class WindowStore:
         self._pending_rows = self._pending_bytes = 0
         self.closed_until: int | None = None
         """Windows that end at or before this time are closed. It never decreases."""
+        self.expired_until: int | None = None
+        """Windows that end at or before this time have expired. It never decreases, also if the retention is raised."""
 
     def __len__(self) -> int:
         return sum(len(rows) for _, rows in self._in_memory())
@@ -108,6 +110,11 @@ class WindowStore:
         return merge_partials(tables, ("key",), self._columns[:-1])
 
     # Restore and reopen
+
+    def restore_time(self, closed_until: int | None, expired_until: int | None) -> None:
+        """Restore the times up to which windows were closed and had expired, before the windows."""
+        self.expired_until = expired_until
+        self.advance(closed_until)
 
     def restore(self, start: int, chunks: Mapping[ChunkId, pa.Table | None]) -> None:
         """Restore a window from its chunks. A closed window needs only their identifiers: tables may be None."""
@@ -214,7 +221,9 @@ class WindowStore:
     def advance(self, watermark: int | None) -> None:
         """Note the watermark. Before the next flush, no window in memory may end at or before it."""
         if watermark is not None:
-            self.closed_until = watermark if self.closed_until is None else max(self.closed_until, watermark)
+            self.closed_until = _later(watermark, self.closed_until)
+            # Retention is not relative to the newest window: one record far ahead would expire all closed windows.
+            self.expired_until = _later(self.closed_until - self._retention_ms, self.expired_until)
 
     def flush(self, watermark: int | None, now: int) -> Iterator[Chunk | Emission]:
         """Yield changelog records and emissions, and close the windows whose end the watermark has passed.
@@ -260,8 +269,11 @@ class WindowStore:
         return start not in self._windows and self._is_past_retention(start)
 
     def _is_past_retention(self, start: int) -> bool:
-        # Retention is not relative to the newest window: one record far ahead would expire all closed windows.
-        return self.closed_until is not None and self._assigner.end(start) + self._retention_ms <= self.closed_until
+        return self.expired_until is not None and self._assigner.end(start) <= self.expired_until
+
+
+def _later(time: int, other: int | None) -> int:
+    return time if other is None else max(time, other)
 
 
 class WholeWindowStore(WindowStore):

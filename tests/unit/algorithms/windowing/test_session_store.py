@@ -61,7 +61,7 @@ class Sessions:
     def restart(self) -> None:
         """Replace the store by one that is restored from the changelog."""
         restored = SessionStore(COLUMNS, WINDOWS, **self._options)
-        restored.closed_until = self.store.closed_until
+        restored.restore_time(self.store.closed_until, self.store.expired_until)
         for start, chunks in self.log.items():
             if chunks:
                 restored.restore(start, chunks)
@@ -104,6 +104,16 @@ def test_session_store_tuple_between_two_sessions_merges_them_and_deletes_the_la
         [("a", 91, 128, 4, 0), ("a", 100)],
         [],
     ]
+
+
+def test_session_store_newest_span_that_has_expired_ends_with_its_time() -> None:
+    sessions = Sessions(retention_ms=0)
+    sessions.add(("a", 100))
+    sessions.flush()
+    assert sessions.store.end == 110
+    sessions.flush(5000)
+    assert sessions.store.starts == []
+    assert sessions.store.end == 1000
 
 
 def test_session_store_distance_of_the_gap_separates_and_the_span_cuts(*, restarts: bool) -> None:
