@@ -41,6 +41,12 @@ def _utc_offset(name: str, local_ms: int) -> int:
     return (local.replace(tzinfo=_rules(name)).utcoffset() or timedelta()) // timedelta(milliseconds=1)
 
 
+@functools.cache
+def time_zone(name: str) -> TimeZone:
+    """Return the time zone with a name. It is always the same object, so that its windows are equal."""
+    return TimeZone(name)
+
+
 @dataclass(frozen=True, slots=True)
 class TimeZone:
     """A time zone of `zone_names`."""

@@ -137,6 +137,23 @@ def test_run_small_list_takes_less_than_50_ms_of_cpu_time() -> None:
     assert min(seconds) < 0.05, seconds
 
 
+def test_run_pipeline_with_a_schema_for_its_results_asks_no_registry() -> None:
+    registry = {"url": "http://127.0.0.1:9", "connect_timeout_s": 0.1}  # nothing listens
+    for name in ("avro", "json_schema", "protobuf"):
+        pipeline = sk.Pipeline(**CLICKS, aggregator={"format": name}, registry=registry)
+        assert [result.count for result in sk.testing.run(pipeline, [click("a", 1)]).results] == [1]
+
+
+def test_run_calendar_windows_take_no_time_again() -> None:
+    seconds = []
+    for _ in range(5):
+        pipeline = sk.Pipeline(**CLICKS, window={"size": "day", "zone": "Europe/Berlin"})
+        started = time.process_time()
+        sk.testing.run(pipeline, [click("a", 1)])
+        seconds.append(time.process_time() - started)
+    assert min(seconds) < 0.05, seconds
+
+
 def test_run_pipeline_that_joins_has_the_records_of_its_topics(tmp_path: Any) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(json.dumps({"name": "p", "join": {**SIDES, "apart_s": 5}}))

@@ -7,9 +7,10 @@ slice into its windows.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -213,9 +214,13 @@ class CalendarWindows(WindowAssigner):
 
     def grid_ms(self, earliest: int, latest: int) -> int:
         """Return the largest span of which all starts of windows between two times are multiples."""
+        return _calendar_grid_ms(self, earliest, latest)
+
+    def starts(self, earliest: int, latest: int) -> Iterator[int]:
+        """Yield the starts of the windows between two times, and of some around them."""
         span_ms = self.days * DAY_MS
-        first, last = ((time - self._local_start(0)) // span_ms for time in (earliest, min(latest, _LAST_RULES_MS)))
-        return math.gcd(DAY_MS, *{self._start(number) % DAY_MS for number in range(first - 1, max(first, last) + 3)})
+        first, last = ((time - self._local_start(0)) // span_ms for time in (earliest, latest))
+        return map(self._start, range(first - 1, max(first, last) + 3))
 
     def _local_start(self, number: int) -> int:
         """Return the start of the window with a number in local time. Number 0 begins in the first week of 1970."""
@@ -225,6 +230,12 @@ class CalendarWindows(WindowAssigner):
     def _start(self, number: int) -> int:
         local_start = self._local_start(number)
         return local_start - self.utc_offset(local_start)
+
+
+# There are 47,000 days until 2100, and each task of a streaming query of Spark needs the result.
+@functools.lru_cache
+def _calendar_grid_ms(windows: CalendarWindows, earliest: int, latest: int) -> int:
+    return math.gcd(DAY_MS, *{start % DAY_MS for start in windows.starts(earliest, min(latest, _LAST_RULES_MS))})
 
 
 _LAST_RULES_MS = 4_102_444_800_000

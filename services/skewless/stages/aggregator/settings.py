@@ -14,7 +14,7 @@ from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.errors import ConfigurationError
 from skewless.schema_registry.settings import ResultFormat, Subject
 from skewless.settings_base import EventTimeOffset, EventTimeSpan, InvalidSettingsError, SettingsModel
-from skewless.time_zone import TimeZone, closest_zone, zone_names
+from skewless.time_zone import closest_zone, time_zone, zone_names
 from skewless.wire.aggregates import Numbers
 
 STATE_BYTES = 384 * 2**20
@@ -156,7 +156,7 @@ class WindowSettings(SettingsModel):
             start_ms = (weekday + 4) % 7 * DAY_MS if self.start is not None else 0
             return HoppingWindows(self.length_ms, every_ms, (start_ms + _ms(self.offset_s)) % every_ms)
         days = 7 if self.size == "week" else 1
-        return CalendarWindows(days, weekday, _ms(self.offset_s), TimeZone(self.zone or "UTC").utc_offset)
+        return CalendarWindows(days, weekday, _ms(self.offset_s), time_zone(self.zone or "UTC").utc_offset)
 
     def summary(self) -> str:
         """Return the settings that have an effect, as text for the state schema."""
