@@ -184,7 +184,8 @@ class _Unpacker:
         if not rows:
             return pa.array([], data_type)
         if kind in _RAW_BYTES:
-            content = pa.py_buffer(self._take(rows * _RAW_BYTES[kind]))
+            # A copy: Arrow's groups need an aligned buffer.
+            content = pa.py_buffer(bytes(self._take(rows * _RAW_BYTES[kind])))
             return pa.Array.from_buffers(data_type, rows, [validity, content])
         if kind in _NUMBER_TYPES:
             return _array(data_type, validity, self._integers(_NUMBER_TYPES[kind], next(self._numbers)))

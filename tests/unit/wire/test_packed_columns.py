@@ -43,6 +43,14 @@ def test_packed_columns_of_any_table_are_read_as_they_were(table: pa.Table) -> N
     assert packed.to_pylist() == table.to_pylist()
 
 
+@pytest.mark.parametrize("before", range(1, 17))
+def test_packed_columns_of_128_bits_are_aligned_wherever_the_record_has_them(before: int) -> None:
+    columns = {"bytes": pa.array([b"x" * before], pa.binary()), "large": pa.array([7], TYPES["int128"])}
+    large = read_table(write_packed(pa.table(columns)))["large"]
+    assert large.to_pylist() == [7]
+    assert [chunk.buffers()[1].address % 16 for chunk in large.chunks] == [0]
+
+
 @given(tables(), st.data())
 def test_packed_columns_that_are_damaged_are_refused_or_other_columns(table: pa.Table, data: st.DataObject) -> None:
     value = bytearray(write_packed(table))
