@@ -6,11 +6,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import yaml
 
 from skewless.algorithms.aggregates.count import Count
+from skewless.config.pipeline_settings import EventTimeSettings
 from skewless.lab.inspection.field_roles import groups_nothing
 from skewless.lab.inspection.time_profile import RESOLUTIONS_MS
 
@@ -25,6 +27,8 @@ EXACT_LATENESS_S = 3_600
 READABLE_LATENESS_S = (10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1_200, 1_800, 2_700, 3_600, 21_600)
 """Proposed values of `event_time.allowed_lateness_s`, from the default on. Longer ones are whole days."""
 DAY_S = 86_400
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC
+MAX_AHEAD_S: float = EventTimeSettings.model_fields["max_ahead_s"].default
 RETENTION_DAYS = (30, 90, 365, 1_825, 3_650, 36_500)
 """Proposed values of `topics.results_retention_s`, in days."""
 LONG_SPAN_MS = 7 * 86_400_000
@@ -86,9 +90,10 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
         "",
         *_key_comments(report, choices.key),
         *_local_comments(report),
-        _yaml({"splitter": {**choices.key["splitter"], "local": {"mode": "buffer" if _is_fast(report) else "none"}}}),
+        _yaml({"splitter": _splitter(choices.key["splitter"], time["first_ms"], is_fast=_is_fast(report))}),
         "",
         f"# Event time: {_shown(time['name'])}, resolution {time['resolution']}.",
+        *_ahead_comments(time["last_ms"], now_ms),
         *_lateness_comments(time, choices.lateness_s),
         _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
         "",
@@ -107,6 +112,25 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
         _yaml({"topics": {"results_retention_s": retention_days * DAY_S}}),
     ]
     return "\n".join(sections).rstrip("\n") + "\n"
+
+
+def _splitter(parsing: Mapping[str, Any], first_ms: int, *, is_fast: bool) -> dict[str, Any]:
+    """Return the section `splitter`: records before 1970 are invalid unless it says when the first ones are."""
+    splitter = {**parsing, "local": {"mode": "buffer" if is_fast else "none"}}
+    if first_ms < 0:
+        century = (EPOCH + timedelta(milliseconds=first_ms)).year // 100 * 100
+        splitter["time"] = {**parsing["time"], "earliest": f"{max(1, century):04}-01-01"}
+    return splitter
+
+
+def _ahead_comments(last_ms: int, now_ms: int) -> list[str]:
+    """Return a warning if times are so far ahead of the clock that the stages refuse their records."""
+    if last_ms <= now_ms + MAX_AHEAD_S * 1000:
+        return []
+    return [
+        f"# Some of these times are more than {MAX_AHEAD_S:g} s ahead of the clock. Such records are invalid. If the",
+        "# field is the right one, raise event_time.max_ahead_s.",
+    ]
 
 
 def _yaml(document: Mapping[str, Any]) -> str:

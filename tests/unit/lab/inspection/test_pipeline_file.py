@@ -16,6 +16,7 @@ from skewless.errors import ConfigurationError
 from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.pipeline_file import choices_of, pipeline_file, pipeline_name, usable_keys
 from skewless.parsing.source_records import RecordColumns
+from skewless.testing.run import outcome_of
 
 KAFKA = {"bootstrap_servers": "kafka:9092"}
 NOW_MS = 1_700_003_600_000
@@ -50,6 +51,24 @@ def clicks() -> list[bytes | None]:
         json.dumps({"user": hostile if i % 2 else f"u{i % 9}", "at": 1_700_000_000 + i - 7 * (i % 5 == 4)}).encode()
         for i in range(200)
     ]
+
+
+@pytest.mark.parametrize("year", [99, 1887, 1969])
+def test_pipeline_file_of_times_before_1970_accepts_its_records(year: int, tmp_path: Path) -> None:
+    records = [{"who": f"p{i % 9}", "born": f"{year:04}-03-{i % 28 + 1:02}T10:00:00Z"} for i in range(200)]
+    report = report_of([json.dumps(record).encode() for record in records])
+    settings = settings_of(pipeline_file(report, choices_of(report), {}, NOW_MS), tmp_path)
+    outcome = outcome_of(settings, records, NOW_MS)
+    assert outcome.invalid == []
+    assert sum(result.count for result in outcome.results) == len(records)
+
+
+def test_pipeline_file_of_times_ahead_of_the_clock_warns() -> None:
+    report = report_of(clicks())
+    last_ms = report["times"][-1]["last_ms"]
+    in_time, ahead = (pipeline_file(report, choices_of(report), {}, last_ms - before) for before in (600_000, 600_001))
+    assert "ahead of the clock" not in in_time
+    assert "more than 600 s ahead of the clock. Such records are invalid." in ahead
 
 
 @pytest.mark.parametrize(
