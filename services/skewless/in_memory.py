@@ -36,7 +36,7 @@ class InMemoryPipeline:
 
         Both joined topics have the larger of their numbers: the other one has empty partitions.
         """
-        self._settings = _with_json_results(settings)
+        self._settings = settings.with_json_results()
         self._partitions = _partition_counts(settings, partitions)
         self._offsets: Counter[TopicPartition] = Counter()
         """Next offset of each partition."""
@@ -113,13 +113,6 @@ class InMemoryPipeline:
         if record.partition is not None:
             return TopicPartition(topic, record.partition)
         return TopicPartition(topic, zlib.crc32(record.key or b"") % self._partitions.get(topic, 1))
-
-
-def _with_json_results(settings: PipelineSettings) -> PipelineSettings:
-    parts: dict[str, Any] = {"aggregator": settings.aggregator.model_copy(update={"format": "json"})}
-    if settings.join is not None:
-        parts["join"] = settings.join.model_copy(update={"format": "json"})
-    return settings.model_copy(update=parts)
 
 
 def _partition_counts(settings: PipelineSettings, partitions: Mapping[str, int]) -> dict[str, int]:

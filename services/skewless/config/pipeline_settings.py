@@ -789,6 +789,13 @@ class PipelineSettings(SettingsModel):
         """Return the consumer group of a stage."""
         return f"{self.full_name}-{stage}"
 
+    def with_json_results(self) -> PipelineSettings:
+        """Return the settings of a pipeline whose results and pairs are JSON."""
+        parts: dict[str, Any] = {"aggregator": self.aggregator.model_copy(update={"format": "json"})}
+        if self.join is not None:
+            parts["join"] = self.join.model_copy(update={"format": "json"})
+        return self.model_copy(update=parts)
+
     def event_time_rules(self) -> EventTimeRules:
         """Return the bounds of event times in ms."""
         return EventTimeRules(
