@@ -12,16 +12,18 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from skewless.errors import ConfigurationError
 
 MINIMUM = 17
-PACKAGE = "openjdk-17-jre-headless"
+PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
+"""Debian's packages, of which a release has one at least. The first one that it has is installed."""
 MISSING = (
-    f"no Java {MINIMUM} or newer was found in JAVA_HOME or PATH: install one (on Debian and Ubuntu as root: "
-    f"apt-get install {PACKAGE}), or set JAVA_HOME to it"
+    f"no Java {MINIMUM} or newer was found in JAVA_HOME or PATH: install one (on Debian and Ubuntu as root: apt-get "
+    f"install {' or '.join(PACKAGES)}), or set JAVA_HOME to it"
 )
 
 
@@ -61,13 +63,24 @@ def install() -> None:
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         raise ConfigurationError(MISSING)
-    sys.stderr.write(f"no Java found: installing {PACKAGE} with apt-get\n")
+    sys.stderr.write("no Java found: installing it with apt-get\n")
+    failure = _failure([apt, "update", "-qq"])
+    if not failure:
+        for package in PACKAGES:
+            failure = _failure([apt, "install", "-y", "-qq", "--no-install-recommends", package])
+            if not failure:
+                return
+    raise ConfigurationError(f"{MISSING} ({failure})")
+
+
+def _failure(command: Sequence[str]) -> str:
+    """Run a command of apt-get, and return why it failed; empty if it did not."""
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", PACKAGE]):
-        completed = subprocess.run([apt, *step], env=environment, capture_output=True, text=True, check=False)  # noqa: S603
-        if completed.returncode:
-            reason = (completed.stderr.strip() or "no reason given").splitlines()[-1]
-            raise ConfigurationError(f"{MISSING} (apt-get {step[0]} failed: {reason})")
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    if not completed.returncode:
+        return ""
+    reason = (completed.stderr.strip() or "no reason given").splitlines()[-1]
+    return f"apt-get {command[1]} failed: {reason}"
 
 
 def main() -> None:

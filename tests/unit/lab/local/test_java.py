@@ -100,7 +100,17 @@ def test_java_install_as_root_uses_the_package_manager(
     apt(f'[ "$1" = update ] || /bin/ln -s {home}/bin/java "${{0%/*}}/java"')
     java.main()
     assert java.find().version == "17.0.15"
-    assert capsys.readouterr().err == "no Java found: installing openjdk-17-jre-headless with apt-get\n"
+    assert capsys.readouterr().err == "no Java found: installing it with apt-get\n"
+
+
+def test_java_install_on_a_release_without_java_17_takes_21(apt: Callable[[str], None], install: Install) -> None:
+    home = install("packaged", "21.0.9")
+    apt(f"""case "$*" in
+        *openjdk-17*) exit 100;;
+        *openjdk-21*) /bin/ln -s {home}/bin/java "${{0%/*}}/java";;
+    esac""")
+    java.main()
+    assert java.find().version == "21.0.9"
 
 
 def test_java_install_failed_package_manager_ends_with_2_and_one_line(
