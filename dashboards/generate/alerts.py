@@ -153,7 +153,9 @@ ALERTS = (
     ),
     Alert(
         "SkewlessProcessHung",
-        "changes(skewless_commit_duration_seconds_count[5m]) == 0\n  and skewless_ready == 1",
+        # A process without partitions is ready, and has nothing to commit.
+        "changes(skewless_commit_duration_seconds_count[5m]) == 0\n  and skewless_ready == 1\n"
+        f"  and on ({STAGE}, instance) skewless_consumer_lag_records",
         "2m",
         "critical",
         "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} hangs",
