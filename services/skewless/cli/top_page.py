@@ -59,7 +59,11 @@ def _stages(report: PipelineStatus) -> Iterator[tuple[str, ...]]:
 
 
 def _result(result: ResultRecord, aggregates: Sequence[str]) -> list[str]:
-    return [printable(str(result["key"])), iso(result["window_start"]), *(_value(result[name]) for name in aggregates)]
+    return [
+        printable(str(result["key"])),
+        iso(result["window_start"]),
+        *(_value(result.get(name, "-")) for name in aggregates),
+    ]
 
 
 def _value(value: Any) -> str:

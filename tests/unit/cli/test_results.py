@@ -84,6 +84,31 @@ def test_results_csv_has_a_header(file: Path) -> None:
     assert lines == ["window_start,window_end,key,count,sum,revision", "60000,120000,a,3,-3,1", "60000,120000,b,2,-2,0"]
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "1970-01-01T00:01:00Z  a  count 3  mean -\n1970-01-01T00:01:00Z  b  count 2  mean -\n"),
+        (
+            ("--csv",),
+            "window_start,window_end,key,count,mean,revision\n60000,120000,a,3,,1\n60000,120000,b,2,,0\n",
+        ),
+        (("--by", "mean", "--top", "1"), "1970-01-01T00:01:00Z  a  count 3  mean -\n"),
+    ],
+)
+def test_results_from_before_an_aggregate_was_added_lack_it(
+    file: Path, options: tuple[str, ...], expected: str
+) -> None:
+    file.write_text(file.read_text().replace("sum", "mean"))
+    result = run(file, *options)
+    assert (result.exit_code, result.stdout) == (0, expected), result.output
+
+
+def test_results_window_without_ranks_is_a_failed_check(file: Path) -> None:
+    file.write_text(PIPELINE.replace("sum]", "sum], top: {n: 3, by: count}"))
+    result = run(file, "--ranks", "--window", "2020-01-01")
+    assert (result.exit_code, "no results for window 2020-01-01" in result.stderr) == (1, True), result.output
+
+
 def test_results_control_characters_do_not_reach_the_terminal(file: Path) -> None:
     assert run(file, "--window", "open").stdout == "1970-01-01T00:02:00Z  c?  count 1  sum -1\n"
 

@@ -92,14 +92,14 @@ def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Cal
         writer.writerow(columns)
 
         def write(batch: Sequence[ResultRecord]) -> None:
-            writer.writerows([result[name] for name in columns] for result in batch)
+            writer.writerows([result.get(name) for name in columns] for result in batch)
             sys.stdout.flush()
 
         return write
 
     def show(batch: Sequence[ResultRecord]) -> None:
         for result in batch:
-            numbers = "  ".join(f"{name} {result[name]}" for name in aggregates)
+            numbers = "  ".join(f"{name} {result.get(name, '-')}" for name in aggregates)
             click.echo(f"{iso(result['window_start'])}  {printable(result['key'])}  {numbers}")
 
     return show

@@ -50,8 +50,7 @@ def read(settings: PipelineSettings, query: Query, warn: Callable[[str], None]) 
     if query.ranks:
         _ = settings.ranking  # an error if the pipeline ranks no keys
         found = topic.read(settings, query.select, query.key, warn, "top")
-        return sorted(found, key=lambda result: (result["window_start"], result["rank"]))
-    if settings.sink is None:
+    elif settings.sink is None:
         found = topic.read(settings, query.select, query.key, warn)
     else:
         from skewless.operations.results import table
@@ -59,8 +58,12 @@ def read(settings: PipelineSettings, query: Query, warn: Callable[[str], None]) 
         found = table.read(settings, query.select, query.key)
     if not found:
         raise CheckFailedError(f"no results for window {query.window}: choose {other_windows(query.window)}")
+    if query.ranks:
+        return sorted(found, key=lambda result: (result["window_start"], result["rank"]))
     by_window: dict[int, list[ResultRecord]] = {}
-    for result in sorted(found, key=lambda result: (result["window_start"], -_number(result[query.by]), result["key"])):
+    for result in sorted(
+        found, key=lambda result: (result["window_start"], -_number(result.get(query.by)), result["key"])
+    ):
         by_window.setdefault(result["window_start"], []).append(result)
     return [result for window in by_window.values() for result in window[: query.top]]
 
