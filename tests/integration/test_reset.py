@@ -111,10 +111,21 @@ def test_reset_while_a_process_runs_removes_nothing(broker: str, tmp_path: Path)
     assert own_topics(pipeline) == set()
 
 
+def test_reset_of_a_file_of_sqlite_that_does_not_exist_creates_nothing(broker: str, tmp_path: Path) -> None:
+    path = tmp_path / "none" / "results.db"
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), sink={"url": f"sqlite://{path}"})
+    assert "removes" in reset(pipeline, "--delete", "--dry-run").stdout
+    done = reset(pipeline, "--delete", "--yes")
+    assert (done.exit_code, done.stderr) == (0, f"{path} does not exist: no rows to remove\n"), done.output
+    assert own_topics(pipeline) == set()
+    assert not path.parent.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "choose --to-start, to count again, or --delete, to leave nothing"),
+        ([], "choose either --to-start, to count again, or --delete, to leave nothing"),
+        (["--to-start", "--delete"], "choose either --to-start, to count again, or --delete, to leave nothing"),
         (["--delete"], "stdin is not a terminal, so the question cannot be answered: add --yes, or --dry-run"),
     ],
 )

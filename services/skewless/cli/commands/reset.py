@@ -6,34 +6,29 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.cli.plain_text import counted
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.operations.reset import Leftovers
     from skewless.sql.database import Database
 
-Mode = Literal["to-start", "delete"]
-
 
 @click.command()
 @pipeline_file
 @click.option(
-    "--to-start",
-    "mode",
-    flag_value="to-start",
-    help="Create the topics again, so that the next start reads from the beginning.",
+    "--to-start", is_flag=True, help="Create the topics again, so that the next start reads from the beginning."
 )
-@click.option("--delete", "mode", flag_value="delete", help="Leave nothing of the pipeline.")
+@click.option("--delete", is_flag=True, help="Leave nothing of the pipeline.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def reset(file: Path | None, mode: Mode | None, *, dry_run: bool, yes: bool) -> None:
+def reset(file: Path | None, *, to_start: bool, delete: bool, dry_run: bool, yes: bool) -> None:
     """Remove the results and the state of a pipeline: its topics, consumer groups, and rows in a database.
 
     Topics that the pipeline reads stay as they are. Prints what it would remove, and asks. Refuses while processes of
@@ -45,8 +40,8 @@ def reset(file: Path | None, mode: Mode | None, *, dry_run: bool, yes: bool) -> 
       skewless reset -f pipeline.yaml --delete --yes
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
-    if mode is None:
-        raise ConfigurationError("choose --to-start, to count again, or --delete, to leave nothing")
+    if to_start == delete:
+        raise ConfigurationError("choose either --to-start, to count again, or --delete, to leave nothing")
     from skewless.config import topic_plan
     from skewless.operations.reset import leftovers, remove, wait_until_stopped
 
@@ -56,18 +51,18 @@ def reset(file: Path | None, mode: Mode | None, *, dry_run: bool, yes: bool) -> 
         if left.is_nothing:
             click.echo(f"pipeline {settings.name} has no topics, groups or rows: nothing to remove")
             return
-        _print_plan(settings, left, mode)
+        _print_plan(settings, left, to_start=to_start)
         if dry_run:
             return
         if not yes:
             _ask(settings)
         remove(settings, left, database, click.echo)
-    if mode == "to-start":
+    if to_start:
         for topic in topic_plan.apply(settings).created:
             click.echo(f"created topic {topic}")
 
 
-def _print_plan(settings: PipelineSettings, left: Leftovers, mode: Mode) -> None:
+def _print_plan(settings: PipelineSettings, left: Leftovers, *, to_start: bool) -> None:
     click.echo(f"pipeline {settings.name} at {settings.kafka.bootstrap_servers}: removes")
     for group in left.groups:
         click.echo(f"  group {group}")
@@ -75,7 +70,7 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, mode: Mode) -> None
         click.echo(f"  rows of table {table} in {settings.sink.address if settings.sink else ''}")
     for topic, partitions in left.topics.items():
         click.echo(f"  topic {topic}, {counted(partitions, 'partition')}")
-    if mode == "to-start":
+    if to_start:
         click.echo("and creates the topics again, empty")
     users = [f"topic {name}" for name in sorted(settings.user_topics.values())]
     if settings.source_pattern:
@@ -95,7 +90,7 @@ def _ask(settings: PipelineSettings) -> None:
 
 @contextlib.contextmanager
 def _database(settings: PipelineSettings) -> Iterator[Database | None]:
-    """Connect to the database of section `sink`; None if there is no such section."""
+    """Connect to the database of section `sink`; None if there is none."""
     if settings.sink is None:
         yield None
         return
@@ -103,6 +98,12 @@ def _database(settings: PipelineSettings) -> Iterator[Database | None]:
     from skewless.sql.dialects import database_of
 
     database = database_of(settings.sink, settings.sink_table())
+    try:
+        database.require_existence()
+    except StoreError:
+        click.echo(f"{database.address} does not exist: no rows to remove", err=True)
+        yield None
+        return
     connect(database)
     try:
         yield database
