@@ -57,6 +57,8 @@ OWN_FIELD = {
     "sasl.oauthbearer.scope": "kafka.sasl.oauthbearer.scope",
     "https.ca.location": "kafka.sasl.oauthbearer.ca",
     "ssl.key.password": "kafka.tls.key_password",
+    "ssl.endpoint.identification.algorithm": "kafka.tls.verify_hostname",
+    "enable.ssl.certificate.verification": "kafka.tls.ca, because certificates are always verified",
     "session.timeout.ms": "transport.session_timeout_s",
 }
 """librdkafka options that have a setting of their own. Only that setting is accepted."""

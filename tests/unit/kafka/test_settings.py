@@ -12,13 +12,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from skewless import login_settings
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.clients import connect_admin
-from skewless.kafka.settings import OWN_FIELD, KafkaSettings
+from skewless.kafka.settings import OWN_FIELD, TLS_FILES, KafkaSettings, TlsSettings
 from skewless.kafka.validate_options import check_files
 from skewless.spark import kafka_options
 
@@ -107,10 +107,15 @@ def test_check_files_authority_of_the_token_endpoint_that_is_missing_is_named() 
         check_files(secured(by_token(ca="/nowhere")))
 
 
-@pytest.mark.parametrize("option", [name for name in OWN_FIELD if "oauthbearer" in name or name.startswith("https")])
-def test_options_of_oauthbearer_that_have_a_setting_are_refused(option: str) -> None:
-    with pytest.raises(ValidationError, match=f"{option}: use kafka.sasl.oauthbearer"):
+@pytest.mark.parametrize("option", OWN_FIELD)
+def test_options_that_have_a_setting_are_refused(option: str) -> None:
+    with pytest.raises(ValidationError, match=f"{option}: use {OWN_FIELD[option]}"):
         KafkaSettings.model_validate({"options": {option: "x"}})
+
+
+def test_options_of_clients_with_tls_are_all_settings_or_refused() -> None:
+    own = TlsSettings(ca=__file__, certificate=__file__, key=__file__, key_password=SecretStr("x")).client_options()
+    assert own.keys() - OWN_FIELD.keys() == TLS_FILES.keys()
 
 
 def test_options_of_spark_with_oauthbearer_quote_the_login(tmp_path: Path) -> None:

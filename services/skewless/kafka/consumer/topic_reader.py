@@ -27,6 +27,7 @@ _OPTIONS = {
     "group.id": "unused",  # librdkafka requires a group and looks up its coordinator, although it assigns no partitions
     "enable.auto.commit": False,
     "isolation.level": "read_committed",
+    "check.crcs": True,
     "fetch.wait.max.ms": 20,
     "fetch.queue.backoff.ms": 20,
 }
