@@ -43,7 +43,7 @@ class PartitionActivity:
         if drain:
             self.ended = True
             return
-        self.last_seen_ms = self.last_seen_ms or now
+        self.last_seen_ms = min(self.last_seen_ms or now, now)  # the clock may be set back
         if idle_timeout_ms is not None and now - self.last_seen_ms >= idle_timeout_ms:
             self.idle = True
 

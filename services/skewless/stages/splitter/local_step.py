@@ -260,7 +260,7 @@ class WindowSplitterStep(LocalSplitterStep[SourceWindows]):
             # Records with held tuples are read again after a restart. The clock may then accept what it refused before.
             return "commit"
         # A silent partition holds nothing. Otherwise retention could delete the records before they are read again.
-        source.last_seen_ms = source.last_seen_ms or now
+        source.last_seen_ms = min(source.last_seen_ms or now, now)
         is_silent = now - source.last_seen_ms >= self._local.local.pane_ms
         return "idle" if source.idle or is_silent else None
 

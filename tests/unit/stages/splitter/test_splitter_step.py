@@ -250,6 +250,16 @@ def idle_splitter() -> SplitterStep:
     return step
 
 
+def test_splitter_whose_clock_is_set_back_finds_an_idle_partition_in_time() -> None:
+    step = splitter()
+    split(step, record(100, "a"))
+    list(step.flush(NOW))
+    step.end_of_partition(source(3), NOW - 3_600_000)
+    assert list(step.flush(NOW)) == []
+    step.end_of_partition(source(3), NOW - 3_600_000 + 500)
+    assert idle_in(list(step.flush(NOW))) == [{3}]
+
+
 def test_splitter_restarted_keeps_a_partition_idle_until_its_next_record() -> None:
     restarted = splitter(idle_splitter().checkpoint(source(3)))
     outputs = list(restarted.flush(NOW))
