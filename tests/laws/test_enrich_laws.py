@@ -18,8 +18,8 @@ from skewless.wire.topic_partition import TopicPartition
 
 KEYS = "a", "b", "ü", "1"
 FIELDS = {"country": "geo.country", "age": "age"}
-OWN = ("country", b"of the record")
-"""A header that some records have already."""
+OWN = [("trace", b"1"), ("country", b"of the record"), ("other", b"2"), ("country", b"again")]
+"""Headers that some records have already."""
 
 texts = st.sampled_from(["de", "", "fr", 7, 1.5, True, None])
 rows = st.one_of(
@@ -74,7 +74,7 @@ def test_enricher_of_rows_and_records_in_any_order_equals_a_dictionary(
             assert len(built) == len(expected_rows)
             continue
         records = [
-            OutputRecord("views", msgspec.json.encode({"user": user}), b"k", timestamp=5, headers=[OWN] if own else [])
+            OutputRecord("views", msgspec.json.encode({"user": user}), b"k", timestamp=5, headers=OWN if own else [])
             for user, own in entries
         ]
         expected = []
@@ -83,7 +83,8 @@ def test_enricher_of_rows_and_records_in_any_order_equals_a_dictionary(
             is_complete = found is not None and found.keys() == FIELDS.keys()
             texts_of = {name: (found or {}).get(name, default) for name in FIELDS}
             added = [(name, text.encode()) for name, text in texts_of.items() if text is not None]
-            expected.append([*record.headers, *added] if is_complete or policy == "keep" else None)
+            kept = [(name, value) for name, value in record.headers if name not in FIELDS]
+            expected.append([*kept, *added] if is_complete or policy == "keep" else None)
         written = [
             output
             for first in range(0, len(records), batch_size)

@@ -34,6 +34,8 @@ class EnricherStep(StatelessStep):
             for number, (of_table, table) in enumerate(zip(settings.tables, tables, strict=True))
         ]
         self._needs_rows = any(of_table.missing == "dead_letter" for of_table in settings.tables)
+        self._names = frozenset(name for of_table in settings.tables for name in of_table.fields)
+        """Names of the headers that only tables add."""
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - no time is needed
         """Yield the records of a batch with the fields of their rows, and dead letters."""
@@ -68,10 +70,10 @@ class EnricherStep(StatelessStep):
             if row in invalid:
                 yield dead_letter(batch.topic, batch, row, invalid[row])
             else:
-                # The last header of a name counts, so a field replaces a header of the record.
-                yield OutputRecord(
-                    ENRICHED, value, key, batch.partition, timestamp, cast("OwnHeaders", [*headers, *own])
-                )
+                # A field replaces a header of the record, also if the row is missing: the record would be counted
+                # under a value that is in no table.
+                kept = [header for header in headers if header[0] not in self._names]
+                yield OutputRecord(ENRICHED, value, key, batch.partition, timestamp, cast("OwnHeaders", kept + own))
         self.tuples += len(added) - len(invalid)
 
     def collect_metrics(self) -> Iterator[Sample]:
