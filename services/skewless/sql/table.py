@@ -85,6 +85,12 @@ class ResultTable:
         return f"{self.name}{VIEW_SUFFIX}"
 
     @property
+    def own_names(self) -> set[str]:
+        """Names that no other table may have: its own, those that `statements` derives, and PostgreSQL's `_pkey`."""
+        names = {self.name, self.refused, f"{self.name}_key", f"{self.name}_pkey"}
+        return names | {self.view_name} if self.adds else names
+
+    @property
     def adds(self) -> bool:
         """Whether a row is merged into the stored one. Otherwise it replaces it."""
         return bool(self.view)

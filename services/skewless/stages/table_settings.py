@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -12,7 +12,7 @@ from skewless.algorithms.aggregates import ResultField, parts_of
 from skewless.errors import ConfigurationError
 from skewless.sql.database import Database, DatabaseAddress
 from skewless.sql.settings import DatabaseSettings
-from skewless.sql.table import NAME, REFUSED_SUFFIX, ResultTable, added_table, result_table
+from skewless.sql.table import NAME, REFUSED_SUFFIX, ResultTable, added_table, result_table, top_table
 
 MAX_NAME = 63 - len(REFUSED_SUFFIX)
 """Maximum number of characters of the table's name, so that the names derived from it are not too long."""
@@ -80,30 +80,14 @@ class SinkSettings(DatabaseSettings):
             table = added_table(name, _parts_of(results), key_parts)
         else:
             table = result_table(name, results, key_parts)
-        problems = []
-        if not re.match(NAME, name) or len(name) > MAX_NAME:
-            problems.append(
-                f"sink.table: the name {name} of the pipeline cannot be the name of a table: set sink.table"
-            )
-        if self.top_table == name:
-            problems.append("sink.top_table: is the table of the results; choose another name")
-        reserved = {"skewless_": "Skewless", **_database_of(self.url)[0].reserved_names}
-        problems += [
-            f"{path}: {table_name}: names that begin with {prefix} are reserved by {owner}: set {path} to another one"
-            for prefix, owner in reserved.items()
-            for path, table_name in (("sink.table", name), ("sink.top_table", self.top_table or ""))
-            if table_name.startswith(prefix)
-        ]
-        problems += [
-            f"{path}: {column.name} cannot be the name of a column (a letter, then at most 62 letters, digits and "
-            f"_, in lower case; not key_id): give it another name with `{setting}`"
-            for path, setting, columns in (
-                ("splitter.key.fields", "name", table.key_parts),
-                ("aggregator.aggregates", "as", table.results),
-            )
-            for column in columns
-            if not re.match(NAME, column.name) or column.name in RESERVED
-        ]
+        problems = [*self._name_problems(name), *_column_problems("splitter.key.fields", "name", key_parts)]
+        names = [column.name for column in table.results]
+        if self.top_table is not None:
+            ranks = top_table(self.top_table, results, key_parts)
+            problems += _shared_name_problems(table, ranks)
+            # With `mode: merge`, the other table has parts of the results.
+            names += [result.name for result in results if result.name not in names]
+        problems += _column_problems("aggregator.aggregates", "as", names)
         problems += [
             f"splitter.key.fields: {column.name} is a column of the table of mode: merge; set another name"
             for column in table.key_parts
@@ -112,6 +96,39 @@ class SinkSettings(DatabaseSettings):
         if problems:
             raise ConfigurationError(*problems)
         return table
+
+    def _name_problems(self, name: str) -> Iterator[str]:
+        """Yield a line for each reason why the tables cannot have their names. `name` is that of the results."""
+        if not re.match(NAME, name) or len(name) > MAX_NAME:
+            yield f"sink.table: the name {name} of the pipeline cannot be the name of a table: set sink.table"
+        reserved = {"skewless_": "Skewless", **_database_of(self.url)[0].reserved_names}
+        for path, table_name in (("sink.table", name), ("sink.top_table", self.top_table or "")):
+            for prefix, owner in reserved.items():
+                if table_name.startswith(prefix):
+                    yield (
+                        f"{path}: {table_name}: names that begin with {prefix} are reserved by {owner}: set {path} to "
+                        "another one"
+                    )
+
+
+def _shared_name_problems(table: ResultTable, ranks: ResultTable) -> Iterator[str]:
+    if table.name == ranks.name:
+        yield "sink.top_table: is the table of the results; choose another name"
+    elif shared := table.own_names & ranks.own_names:
+        yield (
+            f"sink.top_table: with {ranks.name}, the ranks and table {table.name} of the results would both have "
+            f"{', '.join(sorted(shared))} in the database; choose another name"
+        )
+
+
+def _column_problems(path: str, setting: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each name that no column can have. `setting` of the list `path` changes it."""
+    for name in names:
+        if not re.match(NAME, name) or name in RESERVED:
+            yield (
+                f"{path}: {name} cannot be the name of a column (a letter, then at most 62 letters, digits and "
+                f"_, in lower case; not key_id): give it another name with `{setting}`"
+            )
 
 
 def _database_of(url: str) -> tuple[type[Database], DatabaseAddress]:

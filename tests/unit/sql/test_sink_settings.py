@@ -225,3 +225,49 @@ def test_merge_result_that_a_database_cannot_merge_is_refused(aggregates: list[A
 def test_merge_with_conditions_on_results_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"aggregator\.having: remove it, or use mode: replace"):
         merging(["count"], {"count": {"at_least": 2}})
+
+
+def ranking(*aggregates: Any, **sink: Any) -> PipelineSettings:
+    return PipelineSettings.model_validate(
+        {
+            "name": "pages",
+            "source": {"topic": "t"},
+            "splitter": {"format": "json", "key": {"field": "k"}, "value": {"field": "v"}},
+            "aggregator": {"aggregates": ["count", *aggregates], "top": {"n": 3, "by": "count"}},
+            "sink": {"url": "sqlite:///tmp/x.db", "top_table": "ranks", **sink},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("sink", "shared"),
+    [
+        ({"top_table": "pages_refused"}, "pages_refused"),
+        ({"top_table": "pages_key"}, "pages_key"),
+        ({"top_table": "pages_pkey"}, "pages_pkey"),
+        ({"top_table": "pages_results", "mode": "merge"}, "pages_results"),
+        ({"table": "ranks_refused"}, "ranks_refused"),
+        ({"table": "ranks_key", "mode": "merge"}, "ranks_key"),
+    ],
+)
+def test_top_table_whose_names_are_those_of_the_other_table_is_refused(sink: dict[str, Any], shared: str) -> None:
+    expected = rf"sink\.top_table: with \w+, the ranks .* would both have {shared} in the database; choose another name"
+    with pytest.raises(ValidationError, match=expected):
+        ranking(**sink)
+
+
+def test_top_table_with_the_name_that_a_view_has_in_the_other_mode_is_accepted() -> None:
+    (table,) = ranking(top_table="pages_results").rank_tables()
+    assert table.name == "pages_results"
+
+
+@pytest.mark.parametrize("name", ["key_id", "gr\u00f6\u00dfe"])
+def test_top_table_result_that_cannot_be_a_column_of_the_ranks_is_refused_with_the_setting(name: str) -> None:
+    mean = {"mean": "value", "as": name}
+    expected = rf"aggregator\.aggregates: {name} cannot be the name of a column .* another name with `as`"
+    with pytest.raises(ValidationError, match=expected) as error:
+        ranking(mean, mode="merge")
+    assert str(error.value).count("cannot be the name of a column") == 1
+    with pytest.raises(ValidationError, match=expected):
+        ranking(mean)
+    assert ranking(mean, mode="merge", top_table=None).sink_table().view[1].name == name
