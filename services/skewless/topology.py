@@ -412,9 +412,10 @@ RANKING_STAGE = writer("top").name
 JOIN_STAGE = writer("joined").name
 
 
-def table_stage(settings: object) -> Stage:
-    """Return the stage that writes the table of results of a pipeline that has one."""
-    (row,) = (row for row in needed_stages(settings) if row.needs and row.needs.path == "sink.mode")
+def table_stage(settings: object, *, ranked: bool = False) -> Stage:
+    """Return the stage that writes the table of results, or of ranks, of a pipeline that has one."""
+    path = "sink.top_table" if ranked else "sink.mode"
+    (row,) = (row for row in needed_stages(settings) if row.needs and row.needs.path == path)
     return row
 
 

@@ -232,7 +232,7 @@ class SqlOutput:
         """Store an offset. Raises TransactionAbortedError if another process has moved it in the meantime."""
         known = self._known.get(partition)
         checkpoint, state_schema = split_offset_metadata(committed.metadata)
-        values = (committed.offset, checkpoint, state_schema, committed.leader_epoch)
+        values = (committed.offset, checkpoint, state_schema, committed.leader_epoch, self._statements.table.name)
         if known is not None:
             expected = (known.offset, split_offset_metadata(known.metadata)[0])
             moved = self._database.execute(
@@ -280,10 +280,11 @@ class SqlOutput:
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the stored offsets of partitions, without those that have none.
 
-        Raises StoreError if the table has rows and no offset is stored, and for offsets of another cluster.
+        Raises StoreError if the table has rows and no offset is stored, and for offsets of another table or cluster.
         """
         requested = list(partitions)
         with _Failures(self, "reading the offsets"):
+            schema.require_own_offsets(self._database, *self._identity)
             stored = self._database.query(self._statements["offsets_select"], self._identity)
             if not stored:
                 self._require_no_rows()
@@ -299,11 +300,11 @@ class SqlOutput:
     def _require_no_rows(self) -> None:
         ((has_rows,),) = self._database.query(self._statements["rows_without_offsets"], self._identity)
         if has_rows:
-            table, (pipeline, stage) = self._statements.table.name, self._identity
+            table, (pipeline, stage) = self._statements.table, self._identity
             raise StoreError(
-                f"table {table} in {self._database.address} has rows, but {schema.OFFSETS} has no offset of "
+                f"table {table.name} in {self._database.address} has rows, but {schema.OFFSETS} has no offset of "
                 f"stage {stage} of pipeline {pipeline}: the offsets were deleted, or another pipeline writes to this "
-                f"table. Empty the table to fill it again from the topic, or name another one in sink.table "
+                f"table. Empty the table to fill it again from the topic, or name another one in {table.setting} "
                 "(`skewless sink check` shows both)"
             )
 
@@ -312,8 +313,8 @@ class SqlOutput:
         if stored != current:
             raise StoreError(
                 f"the offsets in {self._database.address} are of Kafka cluster {stored}, and this process "
-                f"reads from cluster {current}: correct kafka.bootstrap_servers, or name another table in sink.table "
-                "and give the pipeline another name"
+                f"reads from cluster {current}: correct kafka.bootstrap_servers, or name another table in "
+                f"{self._statements.table.setting} and give the pipeline another name"
             )
 
     def abort(self, *, replace: bool) -> None:

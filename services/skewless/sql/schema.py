@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 
+from skewless.engine.start_checks import RESET
 from skewless.errors import StoreError
 from skewless.sql.database import Database
 from skewless.sql.errors import ErrorClass
 from skewless.sql.statements import quote, split
 
 OFFSETS = "skewless_offsets"
+TABLE_NAME = "table_name"
+"""Column of OFFSETS. Development versions of 0.3.0 made them without it."""
 KEY = {"window_start", "key_id"}
 """Columns of the primary key."""
 RIGHTS = {
@@ -40,6 +43,8 @@ def apply(database: Database) -> None:
             for statement in split(text):
                 database.execute(statement)
             database.execute(statements["migration_insert"], (number,))
+    if TABLE_NAME not in _columns(database, OFFSETS):
+        database.execute(statements["offsets_add_table_name"])
     for statement in split(statements["table"]):
         database.execute(statement)
     if statements.table.adds:
@@ -52,7 +57,8 @@ def _is_complete(database: Database) -> bool:
     """Return whether all tables exist and all migrations are applied: then no right to create tables is needed."""
     table = database.statements.table
     names = (table.name, table.refused, OFFSETS, "skewless_migrations", *([table.view_name] if table.adds else []))
-    if not all(_columns(database, name) for name in names):
+    columns = {name: _columns(database, name) for name in names}
+    if not all(columns.values()) or TABLE_NAME not in columns[OFFSETS]:
         return False
     applied = {number for (number,) in database.query(database.statements["migrations_select"])}
     return applied >= {number for number, _ in database.statements.migrations()}
@@ -67,7 +73,29 @@ def _require_none(database: Database, differences: Iterable[str]) -> None:
     if problems := list(differences):
         raise StoreError(
             f"the tables in {database.address} do not fit this pipeline: {'; '.join(problems)}. Correct "
-            "them, or name another table in sink.table"
+            f"them, or name another table in {database.statements.table.setting}; if this pipeline has stored rows "
+            f"before, also {RESET}"
+        )
+
+
+def require_own_offsets(database: Database, pipeline: str, stage: str) -> None:
+    """Raise StoreError if the stage has stored its offsets with the rows of another table."""
+    for problem in foreign_offsets(database, pipeline, stage):
+        raise StoreError(problem)
+
+
+def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[str]:
+    """Yield a line if the stage has stored its offsets with the rows of another table."""
+    table = database.statements.table
+    if TABLE_NAME not in _columns(database, OFFSETS):
+        return
+    # Offsets without the name of a table are of a development version.
+    rows = database.query(database.statements["offsets_of_another_table"], (pipeline, stage, table.name))
+    if former := sorted(name for (name,) in rows):
+        yield (
+            f"table {OFFSETS} in {database.address}: the offsets of stage {stage} of pipeline {pipeline} belong to "
+            f"table {', '.join(former)}, and {table.setting} is {table.name}, which would lack the results before "
+            f"them. Set {table.setting} to {former[0]}, or {RESET}"
         )
 
 
@@ -75,6 +103,8 @@ def differences(database: Database) -> Iterator[str]:
     """Yield a line for each difference between the tables and what is needed."""
     yield from (f"{name}: is missing" for name in missing(database))
     yield from _table_differences(database)
+    if (offsets := _columns(database, OFFSETS)) and TABLE_NAME not in offsets:
+        yield f"table {OFFSETS}: column {TABLE_NAME} is missing"
     table = database.statements.table
     if table.adds and (shown := _columns(database, table.view_name)):
         lacking = [column.name for column in table.view if column.name not in shown]

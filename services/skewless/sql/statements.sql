@@ -26,12 +26,14 @@ SELECT number FROM skewless_migrations
 
 -- name: offset_insert
 INSERT INTO skewless_offsets
-    (pipeline, stage, topic, "partition", cluster_id, next_offset, checkpoint, state_schema, leader_epoch, updated_at)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, CURRENT_TIMESTAMP)
+    (pipeline, stage, topic, "partition", cluster_id, next_offset, checkpoint, state_schema, leader_epoch, table_name,
+    updated_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, CURRENT_TIMESTAMP)
 
 -- name: offset_update
 UPDATE skewless_offsets
-SET next_offset = %s, checkpoint = %s, state_schema = %s, leader_epoch = %s, updated_at = CURRENT_TIMESTAMP
+SET next_offset = %s, checkpoint = %s, state_schema = %s, leader_epoch = %s, table_name = %s,
+    updated_at = CURRENT_TIMESTAMP
 WHERE pipeline = %s AND stage = %s AND topic = %s AND "partition" = %s AND next_offset = %s AND checkpoint = %s
 
 -- name: offsets_delete
@@ -39,6 +41,12 @@ DELETE FROM skewless_offsets WHERE pipeline = %s
 
 -- name: offsets_exist
 SELECT EXISTS (SELECT 1 FROM skewless_offsets WHERE pipeline = %s)
+
+-- name: offsets_add_table_name
+ALTER TABLE skewless_offsets ADD COLUMN table_name {type_name}
+
+-- name: offsets_of_another_table
+SELECT DISTINCT table_name FROM skewless_offsets WHERE pipeline = %s AND stage = %s AND table_name <> %s
 
 -- name: offsets_select
 SELECT topic, "partition", next_offset, checkpoint, state_schema, leader_epoch, cluster_id
@@ -103,6 +111,7 @@ CREATE TABLE IF NOT EXISTS skewless_offsets (
     checkpoint {type_text} NOT NULL,
     state_schema {type_text} NOT NULL,
     leader_epoch {type_number},
+    table_name {type_name},
     updated_at {type_time} NOT NULL,
     PRIMARY KEY (pipeline, stage, topic, "partition")
 ){keyed_table_options}

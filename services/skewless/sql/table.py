@@ -75,6 +75,11 @@ class ResultTable:
         return (*self.key_parts, *self.results)
 
     @property
+    def setting(self) -> str:
+        """The setting that names the table."""
+        return "sink.top_table" if self.ranked else "sink.table"
+
+    @property
     def refused(self) -> str:
         """Name of the table of refused rows."""
         return f"{self.name}{REFUSED_SUFFIX}"

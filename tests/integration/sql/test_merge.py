@@ -153,6 +153,17 @@ def test_start_table_of_the_other_mode_is_an_error(database: TestDatabase) -> No
         flusher(database)
 
 
+def test_start_with_another_table_is_refused_and_adds_nothing(database: TestDatabase) -> None:
+    flusher(database).add(delta("a", 1, 5))
+    with pytest.raises(StoreError, match=r"stage flusher of pipeline p belong to table p, and sink\.table is other"):
+        flusher(database, table="other")
+    again = flusher(database)
+    assert again.offsets == {0: 1}
+    again.add(delta("a", 1, 6))
+    assert exact(rows(database)["a"]) == (2, 11, 5, 6)
+    assert rows(database, table="other") == {}
+
+
 def test_two_processes_share_the_partitions(database: TestDatabase) -> None:
     one, two = Flusher(database, aggregates=AGGREGATES), Flusher(database, aggregates=AGGREGATES)
     one.start(0)

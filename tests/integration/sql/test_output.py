@@ -12,6 +12,7 @@ from helpers.databases import Server, TestDatabase, new_database
 from helpers.forwarding import forwarded
 from integration.sql.sql_sink import START, TOPIC, Item, Sink, result
 from skewless.errors import StoreError, TransactionAbortedError
+from skewless.sql import clear
 from skewless.wire.topic_partition import TopicPartition
 
 
@@ -105,6 +106,44 @@ def test_start_rows_without_offsets_are_an_error_with_the_remedy(database: TestD
     database.query("DELETE FROM skewless_offsets")
     with pytest.raises(StoreError, match=r"has rows, but skewless_offsets has no offset .* sink check"):
         Sink(database).start()
+
+
+def test_start_with_another_table_is_refused_and_each_remedy_works(database: TestDatabase) -> None:
+    Sink(database, table="former").start().store([result("a"), result("b")])
+    other = Sink(database, table="other")
+    with pytest.raises(StoreError, match=r"stage sink of pipeline p belong to table former, and sink\.table is other"):
+        other.start()
+    assert Sink(database, table="former").start().offsets == {0: 2}
+    assert Sink(database, name="q", table="third").start().offsets == {0: 0}
+    left = list(clear.tables(other.database, "p"))  # as `skewless reset` with the new name
+    assert left == ["skewless_offsets"]
+    clear.delete_rows(other.database, "skewless_offsets", "p")
+    again = Sink(database, table="other").start()
+    assert again.offsets == {0: 0}
+    again.store([result("a"), result("b")])
+    assert Sink(database, table="other").start().offsets == {0: 2}
+
+
+def test_start_with_a_renamed_table_continues(database: TestDatabase) -> None:
+    Sink(database).start().store([result("a")])
+    for name in ("", "_refused"):
+        database.query(f"ALTER TABLE p{name} RENAME TO q{name}")
+    database.query("UPDATE skewless_offsets SET table_name = 'q'")
+    renamed = Sink(database, table="q").start()
+    assert renamed.offsets == {0: 1}
+    renamed.store([result("b")])
+    assert database.query(f"SELECT {database.quoted('key')} FROM q ORDER BY 1") == [("a",), ("b",)]
+
+
+def test_start_with_offsets_of_a_development_version_keeps_them_and_names_the_table(database: TestDatabase) -> None:
+    Sink(database).start(0, 1).store([result("a")])
+    database.query("ALTER TABLE skewless_offsets DROP COLUMN table_name")
+    again = Sink(database).start(0, 1)
+    assert again.offsets == {0: 1, 1: 0}
+    again.store([result("b")])
+    assert database.query("SELECT table_name FROM skewless_offsets") == [("p",), ("p",)]
+    with pytest.raises(StoreError, match="belong to table p, and"):
+        Sink(database, table="other").start()
 
 
 def test_start_offsets_of_another_cluster_are_an_error_that_names_both(database: TestDatabase) -> None:

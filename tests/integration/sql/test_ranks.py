@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from helpers.databases import TestDatabase
 from integration.sql.sql_sink import START, Item, Sink
 from skewless.engine.step import Step
+from skewless.errors import StoreError
 from skewless.sql import clear
 from skewless.sql.table import ResultTable
 from skewless.stages.sink.step import Rank, SinkStep
@@ -66,6 +69,13 @@ def test_table_of_ranks_refuses_records_of_other_topics(database: TestDatabase) 
     reasons = sink.database.query("SELECT reason FROM ranks_refused ORDER BY 1")
     assert len(reasons) == 2
     assert reasons[0][0].startswith("its key is not that of its window and")
+
+
+def test_start_with_another_table_of_ranks_is_refused_with_its_setting(database: TestDatabase) -> None:
+    RankSink(database, aggregates=("count", "sum"), top_table="ranks").start().store([ranked(1, "a", 9)])
+    expected = r"stage ranksink of pipeline p belong to table ranks, and sink\.top_table is others, .* reset --to-start"
+    with pytest.raises(StoreError, match=expected):
+        RankSink(database, aggregates=("count", "sum"), top_table="others").start()
 
 
 def test_reset_deletes_the_rows_of_both_tables(database: TestDatabase) -> None:

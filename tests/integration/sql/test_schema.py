@@ -69,7 +69,7 @@ def test_check_wrong_type_and_missing_column_are_differences(database: TestDatab
     assert checked.exit_code == 1
     column = "mean" if database.dialect == "sqlite" else "sum"
     assert f"table p: column {column} has type" in checked.output
-    with pytest.raises(StoreError, match="do not fit this pipeline"):
+    with pytest.raises(StoreError, match=r"do not fit this pipeline.* in sink\.table; if .* reset --to-start"):
         Sink(database, decimals=2).start()
 
 
@@ -79,6 +79,23 @@ def test_check_table_without_its_primary_key_is_a_difference(database: TestDatab
     checked = sink("check", file, database)
     assert checked.exit_code == 1
     assert "its primary key is (key_id), it must be (window_start, key_id)" in checked.output
+
+
+def test_check_offsets_of_another_table_are_a_difference(database: TestDatabase, file: Path) -> None:
+    Sink(database, decimals=2, table="former").start().store([result("a")])
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    assert "offsets of stage sink of pipeline p belong to table former, and sink.table is p" in checked.output
+    file.write_text(file.read_text().replace("sink: {", "sink: {table: former, "))
+    assert sink("check", file, database).exit_code == 0
+
+
+def test_check_offsets_of_a_development_version_lack_a_column(database: TestDatabase, file: Path) -> None:
+    Sink(database, decimals=2).start()
+    database.query("ALTER TABLE skewless_offsets DROP COLUMN table_name")
+    assert "table skewless_offsets: column table_name is missing" in sink("check", file, database).output
+    with pytest.raises(StoreError, match="column table_name is missing"):
+        Sink(database, decimals=2, create=False).start()
 
 
 def test_start_without_create_and_without_tables_is_an_error(database: TestDatabase) -> None:

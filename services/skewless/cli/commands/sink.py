@@ -60,6 +60,7 @@ def check(file: Path | None) -> None:
 
 
 def _check(settings: PipelineSettings, table: ResultTable) -> None:
+    from skewless import topology
     from skewless.operations.result_table import connect
     from skewless.sql import schema as tables
     from skewless.sql.dialects import database_of
@@ -68,6 +69,8 @@ def _check(settings: PipelineSettings, table: ResultTable) -> None:
     connect(database)
     try:
         problems = [*tables.differences(database), *tables.missing_rights(database)]
+        stage = topology.table_stage(settings, ranked=table.ranked).name
+        problems += tables.foreign_offsets(database, settings.full_name, stage)
         is_missing = any(tables.missing(database))
     finally:
         database.close()
