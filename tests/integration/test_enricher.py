@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,16 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from helpers.avro import encoded, record_of
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
-from helpers.kafka import START_MS, Pipeline, Sent, Source, create_with
+from helpers.kafka import START_MS, Pipeline, Sent, Source, create_with, free_ports
+from helpers.registry_gate import Gate
+from helpers.schema_registry import API, RegistryServer
 from helpers.waiting import WAIT_S, until
+from integration.registry.test_avro_pipeline import readiness
 from skewless.errors import BrokerError
+from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Supervisor
 from skewless.wire.dead_letters import DeadLetterHeaders
 
@@ -41,9 +48,16 @@ class UserTable:
 
     def put(self, rows: Mapping[int, str | None], partition: int = -1) -> None:
         """Write the country of users; None deletes the row, and an empty one is a row that cannot be read."""
+
+        def value(country: str | None) -> bytes | None:
+            return {None: None, "": b"{"}.get(country, json.dumps({"geo": {"country": country}}).encode())
+
+        self.write({user: value(country) for user, country in rows.items()}, partition)
+
+    def write(self, rows: Mapping[int, bytes | None], partition: int = -1) -> None:
+        """Write the rows of users."""
         producer = Producer(self._servers)  # it knows the present partitions
-        for user, country in rows.items():
-            value = {None: None, "": b"{"}.get(country, json.dumps({"geo": {"country": country}}).encode())
+        for user, value in rows.items():
             options = {} if partition < 0 else {"partition": partition}
             producer.produce(self.topic, value, str(user), **options)
         assert not producer.flush(WAIT_S)
@@ -208,6 +222,123 @@ def test_enricher_with_a_table_that_deletes_rows_is_refused(broker: str, tmp_pat
     refused = rf"topic {table.topic} deletes rows after 604800 s .*set its option cleanup.policy to compact"
     with pytest.raises(BrokerError, match=refused):
         enriching(broker, tmp_path, table)
+
+
+class AvroTable:
+    """A table with a schema of its own for each portion of rows, and an enricher whose registry a test stops."""
+
+    def __init__(self, broker: str, registry: RegistryServer, folder: Path, **parts: Any) -> None:
+        self._registry, self._subject = registry, f"{folder.name}-value"
+        self.table = UserTable(broker)
+        self.gate = Gate(registry.port, port=free_ports(1)[0])
+        (self.probes,) = free_ports(1)
+        source = Source(broker, PARTITIONS)
+        table = {"topic": self.table.topic, "key": {"field": "user"}, "fields": {"country": "country"}}
+        self.pipeline = Pipeline(
+            broker,
+            folder,
+            source,
+            enrich={"topic": source.topic, "tables": [{**table, "format": "avro"}]},
+            splitter={"key": {"header": "country"}, "value": {"constant": 1}},
+            registry={"url": f"http://127.0.0.1:{self.gate.port}{API}", **parts},
+            metrics={"address": "127.0.0.1", "port": self.probes},
+        )
+        self.sent = 0
+        self._schemas = 0
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[ChildProcess]:
+        """Run one process of the enricher until the end of the block."""
+        child = self.pipeline.start("enricher")
+        try:
+            yield child
+        finally:
+            child.send_signal(signal.SIGKILL)
+            child.wait(WAIT_S)
+
+    @property
+    def log(self) -> str:
+        return (self.pipeline.folder / "enricher-0.log").read_text()
+
+    def page(self) -> str:
+        """Return what the process says about its readiness."""
+        return readiness(self.probes)
+
+    def put(self, rows: Mapping[int, str]) -> int:
+        """Write the country of users with a new schema, and return its id."""
+        self._schemas += 1
+        schema = record_of(f"User{self._schemas}", country="string")
+        schema_id = self._registry.register(f"{self._subject}-{self._schemas}", schema)
+        self.table.write({user: encoded(schema, {"country": country}, schema_id) for user, country in rows.items()})
+        return schema_id
+
+    def send(self) -> None:
+        """Write a view of each user into each partition."""
+        self.pipeline.source.send(views([0, 1, 2, 3, 4] * PARTITIONS, self.sent))
+        self.sent += 5 * PARTITIONS
+
+    def is_enriched(self) -> bool:
+        return sum(map(len, enriched(self.pipeline).values())) == self.sent
+
+    def last(self) -> set[tuple[str | None, ...]]:
+        """Return the countries of the last view of each user, of all partitions."""
+        return {tuple(country for _, country in rows[-5:]) for rows in enriched(self.pipeline).values()}
+
+
+def test_enricher_whose_table_has_an_unknown_schema_waits_for_the_registry_and_loses_no_row(
+    broker: str, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    tested = AvroTable(broker, registry_server, tmp_path, connect_timeout_s=1, request_timeout_s=1)
+    tested.put(dict.fromkeys(range(5), "de"))
+    with contextlib.ExitStack() as stack:
+        with tested.gate.running():
+            child = stack.enter_context(tested.followed())
+            tested.send()
+            until(tested.is_enriched)
+        assert tested.last() == {("de",) * 5}
+        number = tested.put(dict.fromkeys(range(5), "fr"))
+        waits = f"table {tested.table.topic} waits for schema {number}: "
+        until(lambda: f"{waits}no schema registry answers" in tested.log, each=tested.send)
+        until(lambda: f"{waits}no schema registry answers" in tested.page())
+        time.sleep(2)  # longer than the time limit of a start
+        tested.gate.status = 503
+        with tested.gate.running():
+            until(lambda: f"{waits}schema registry at {tested.gate.url} answers with status 503" in tested.page())
+            tested.gate.status = None
+            until(tested.is_enriched)
+        assert tested.last() == {("fr",) * 5}
+        until(lambda: "waits" not in tested.page())
+        # A process that waits can be stopped, and its successor applies the row.
+        number = tested.put(dict.fromkeys(range(5), "it"))
+        until(lambda: f"waits for schema {number}" in tested.page(), each=tested.send)
+        assert child.poll() is None
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(WAIT_S) == 0
+    with tested.gate.running(), tested.followed():
+        until(tested.is_enriched)
+    assert tested.last() == {("it",) * 5}
+
+
+def test_enricher_whose_registry_is_down_at_the_start_waits_and_its_readiness_says_so(
+    broker: str, registry_server: RegistryServer, tmp_path: Path
+) -> None:
+    tested = AvroTable(broker, registry_server, tmp_path, connect_timeout_s=10)
+    number = tested.put(dict.fromkeys(range(5), "de"))
+    starting = "starting: schema registry has not answered yet"
+    with tested.followed() as child:
+        until(lambda: starting in tested.page())
+        assert child.wait(WAIT_S) == 3
+    assert "no schema registry answers" in tested.log.splitlines()[-1]
+    # The registry answers, but not about the schema.
+    tested.gate.status, tested.gate.part = 503, "/schemas/ids/"
+    with tested.gate.running(), tested.followed() as child:
+        until(lambda: any(f"/schemas/ids/{number}" in path for path in tested.gate.asked))
+        until(lambda: starting in tested.page())
+        tested.gate.status = None
+        tested.send()
+        until(tested.is_enriched)
+        assert child.poll() is None
+    assert tested.last() == {("de",) * 5}
 
 
 @pytest.mark.thorough

@@ -7,6 +7,7 @@ from functools import partial
 from skewless.config.stage_start import StageStart
 from skewless.engine.executor import StepExecutor
 from skewless.errors import ConfigurationError
+from skewless.schema_registry.settings import REGISTRY
 from skewless.stages.built_stage import BuiltStage, Dependency, Process
 from skewless.stages.enricher.follower import TableFollower
 from skewless.stages.enricher.step import EnricherStep
@@ -20,23 +21,25 @@ def build(start: StageStart) -> BuiltStage:
     if settings is None:
         raise ConfigurationError("enrich: is required for the stage enricher; set enrich.topic and enrich.tables")
     tables = [Table(table) for table in settings.tables]
-    follower = TableFollower(start.settings.kafka, tables)
+    follower = TableFollower(start.settings.kafka, tables, start.report_wait)
 
     def process(executor: StepExecutor) -> Process:
         return partial(executor.process, before_step=follower.before_step)
 
     step = EnricherStep(settings, tables)
-    processor, registry = with_schemas({None: step.parser}, step, process)
+    step.table_waits = lambda: follower.waiting
+    processor, _ = with_schemas({None: step.parser}, step, process)
+    caches = [cache for parser in (step.parser, *(table.parser for table in tables)) for cache in parser.schemas]
 
     def wait() -> None:
-        if registry is not None:
-            registry.wait()
+        for cache in caches[:1]:  # all caches have the same registry
+            cache.wait()
         follower.load()
 
     names = ", ".join(table.topic for table in tables)
     return BuiltStage(
         step,
         processor=processor,
-        dependency=Dependency(f"table {names}", wait),
+        dependency=Dependency(REGISTRY if caches else f"table {names}", wait),
         tables={table.topic: table.update for table in tables},
     )

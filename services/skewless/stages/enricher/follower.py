@@ -7,12 +7,19 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import Any
 
 from skewless.engine.message_batch import MessageBatch
+from skewless.errors import UnavailableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
 from skewless.kafka.settings import KafkaSettings
+from skewless.schema_registry.cache import SchemaCache
+from skewless.schema_registry.client import pauses
+from skewless.schema_registry.schema import SchemaId
+from skewless.schema_registry.settings import REGISTRY
 from skewless.stages.enricher.table import Table
 from skewless.wire.topic_partition import TopicPartition
 
@@ -27,11 +34,19 @@ LOOK_S = 30.0
 
 
 class TableFollower:
-    """Keeps the tables of a process up to date."""
+    """Keeps the tables of a process up to date.
 
-    def __init__(self, kafka: KafkaSettings, tables: Sequence[Table]) -> None:
+    `report_wait` receives the name of what the follower waits for while it reads a table completely.
+    """
+
+    def __init__(
+        self, kafka: KafkaSettings, tables: Sequence[Table], report_wait: Callable[[str], None] | None = None
+    ) -> None:
         self._kafka = kafka
         self._tables = tables
+        self._report_wait = report_wait or (lambda _name: None)
+        self._reason: str | None = None
+        """What the last attempt to apply records lacked."""
         self._read: defaultdict[str, set[int]] = defaultdict(set)
         """Partitions that are read, by topic."""
         self._readers: list[tuple[Table, TopicReader]] = []
@@ -39,10 +54,15 @@ class TableFollower:
         self._update: asyncio.Task[None] | None = None
         """The last update of the tables."""
 
-    def load(self) -> None:
-        """Read all partitions that are not read yet, up to their present ends.
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What the tables wait for."""
+        return () if self._reason is None else (self._reason,)
 
-        Raises BrokerError if a topic does not exist.
+    def load(self) -> None:
+        """Read all partitions that are not read yet, up to their present ends. Waits for the schemas of their rows.
+
+        Raises BrokerError if a topic does not exist, and UnreachableError after the time limit of the registry.
         """
         for table in self._tables:
             self._load(table)
@@ -62,20 +82,47 @@ class TableFollower:
             return asyncio.create_task(asyncio.to_thread(self.load))
         for table, reader in self._readers:
             if records := reader.poll(0):
-                return asyncio.create_task(asyncio.to_thread(apply, table, records))
+                return asyncio.create_task(self._apply_polled(table, records))
         return None
+
+    async def _apply_polled(self, table: Table, records: Collection[PartitionRecords]) -> None:
+        """Apply records of a poll. Waits for their schemas as long as necessary: no poll returns the records again."""
+        is_reported = False
+        for pause in pauses():
+            try:
+                await asyncio.to_thread(self._attempt, table, records)
+            except UnavailableError as error:
+                if not is_reported:
+                    log.warning("%s", error)
+                is_reported = True
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    def _attempt(self, table: Table, records: Collection[PartitionRecords]) -> None:
+        """Apply records, and note what they wait for if it raises UnavailableError."""
+        try:
+            apply(table, records)
+        except UnavailableError as error:
+            self._reason = str(error)
+            self._report_wait(REGISTRY)
+            raise
+        if self._reason is not None:
+            self._reason = None
+            self._report_wait(f"table {table.topic}")
 
     def _load(self, table: Table) -> None:
         offsets, topic = OffsetReader(self._kafka), table.topic
         added = sorted(offsets.begin(topic).keys() - self._read[topic])
         if not added:
             return
+        self._report_wait(f"table {topic}")
         # Up to the end of the log, as `read_compacted`.
         ranges = {partition: offsets.log_range(topic, partition) for partition in added}
         total, done = sum(end - begin for begin, end in ranges.values()), dict[int, int]()
         started = reported = time.monotonic()
         for partition, messages in read_ranges(self._kafka, topic, ranges):
-            apply(table, [(partition, messages)])
+            _wait(table, partial(self._attempt, table, [(partition, messages)]))
             done[partition] = messages[-1].offset() + 1 - ranges[partition][0]
             if time.monotonic() > reported + REPORT_S:
                 reported = time.monotonic()
@@ -86,15 +133,38 @@ class TableFollower:
         self._read[topic].update(added)
 
 
-def apply(table: Table, records: Iterable[PartitionRecords]) -> None:
-    """Apply records to a table. Fetches the schemas that they need, and logs unreadable ones."""
-    for partition, messages in records:
-        batch = MessageBatch(TopicPartition(table.topic, partition), 0, messages)
-        for cache, ids in table.parser.needed_schemas(batch):
-            for schema_id in cache.missing(ids):
-                cache.fetch(schema_id, ids)
+def _wait(table: Table, attempt: Callable[[], None]) -> None:
+    """Repeat an attempt while the registry does not answer. Raises UnreachableError after its time limit."""
+    caches = table.parser.schemas
+    if caches:
+        caches[0].client.wait(attempt)
+    else:
+        attempt()
+
+
+def apply(table: Table, records: Collection[PartitionRecords]) -> None:
+    """Apply records to a table. Fetches the schemas that they need, and logs unreadable ones.
+
+    Raises UnavailableError, before it applies any record, if the registry does not answer.
+    """
+    batches = [MessageBatch(TopicPartition(table.topic, partition), 0, messages) for partition, messages in records]
+    _fetch_schemas(table, batches)
+    for batch in batches:
         lines = table.update(batch)
         for line in lines[:MAX_REPORTED]:
             log.warning("unreadable row: %s", line)
         if len(lines) > MAX_REPORTED:
             log.warning("table %s: %d more unreadable rows", table.topic, len(lines) - MAX_REPORTED)
+
+
+def _fetch_schemas(table: Table, batches: Sequence[MessageBatch]) -> None:
+    needed: defaultdict[SchemaCache[Any], set[SchemaId]] = defaultdict(set)
+    for batch in batches:
+        for cache, ids in table.parser.needed_schemas(batch):
+            needed[cache] |= ids
+    for cache, all_ids in needed.items():
+        for schema_id in cache.missing(all_ids):
+            try:
+                cache.fetch(schema_id, all_ids)
+            except UnavailableError as error:
+                raise UnavailableError(f"table {table.topic} waits for schema {schema_id}: {error}") from None

@@ -29,6 +29,8 @@ class EnricherStep(StatelessStep):
         self.parser = RecordParser(settings.records)
         self.waits: Callable[[], tuple[str, ...]] = tuple
         """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
+        self.table_waits: Callable[[], tuple[str, ...]] = tuple
+        """Returns what the tables wait for; set by the stage."""
         self._lookups = [
             _Lookup(f"enrich.tables.{number}", of_table, table)
             for number, (of_table, table) in enumerate(zip(settings.tables, tables, strict=True))
@@ -44,8 +46,8 @@ class EnricherStep(StatelessStep):
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """What partitions wait for."""
-        return self.waits()
+        """What partitions and tables wait for."""
+        return (*self.waits(), *self.table_waits())
 
     def _enrich(self, batch: Batch) -> Iterator[OutputRecord]:
         parsed = self.parser.parse(batch)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from skewless.engine.message_batch import MessageBatch
+from skewless.errors import UnavailableError
 from skewless.kafka.settings import KafkaSettings
+from skewless.schema_registry.schema import prefix
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.stages.enricher import follower
 from skewless.stages.enricher.follower import TableFollower
+from skewless.stages.enricher.settings import TableSettings
+from skewless.stages.enricher.table import Table as RealTable
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -48,6 +55,16 @@ class Table:
         return 0
 
 
+def followed(monkeypatch: pytest.MonkeyPatch, apply: Callable[[Any, Sequence[str]], None]) -> TableFollower:
+    """Return a follower of an empty topic, for which records arrive."""
+    for name, fake in (("OffsetReader", Offsets), ("TopicReader", Records), ("apply", apply)):
+        monkeypatch.setattr(follower, name, fake)
+    monkeypatch.setattr(follower, "read_ranges", lambda *_arguments: [])
+    tested = TableFollower(KAFKA, [Table()])  # type: ignore[list-item]  # what the follower needs of one
+    tested.load()
+    return tested
+
+
 async def test_follower_asked_during_an_update_gives_the_same_update(monkeypatch: pytest.MonkeyPatch) -> None:
     applied: list[str] = []
     go_on = threading.Event()
@@ -56,12 +73,7 @@ async def test_follower_asked_during_an_update_gives_the_same_update(monkeypatch
         go_on.wait()
         applied.extend(records)
 
-    for name, fake in (("OffsetReader", Offsets), ("TopicReader", Records), ("apply", apply)):
-        monkeypatch.setattr(follower, name, fake)
-    monkeypatch.setattr(follower, "read_ranges", lambda *_arguments: [])
-    tested = TableFollower(KAFKA, [Table()])  # type: ignore[list-item]  # what the follower needs of one
-    tested.load()
-
+    tested = followed(monkeypatch, apply)
     first, second = tested.before_step(BATCH), tested.before_step(BATCH)
     assert first is second
     assert first is not None
@@ -72,3 +84,38 @@ async def test_follower_asked_during_an_update_gives_the_same_update(monkeypatch
     await third
     assert applied == ["older", "newer"]
     assert tested.before_step(BATCH) is None
+
+
+async def test_follower_whose_records_lack_a_schema_keeps_them_and_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts: list[Sequence[str]] = []
+    reported: list[tuple[str, ...]] = []
+
+    def apply(_table: Any, records: Sequence[str]) -> None:
+        reported.append(tested.waiting)
+        attempts.append(records)
+        if len(attempts) < 3:
+            raise UnavailableError(f"attempt {len(attempts)}")
+
+    monkeypatch.setattr(follower, "pauses", lambda: itertools.repeat(0.0))
+    tested = followed(monkeypatch, apply)
+    for _ in range(2):
+        update = tested.before_step(BATCH)
+        assert update is not None
+        await update
+    assert attempts == [["older"]] * 3 + [["newer"]]
+    assert reported == [(), ("attempt 1",), ("attempt 2",), ()]
+    assert tested.waiting == ()
+
+
+def test_apply_of_several_partitions_without_a_schema_changes_nothing() -> None:
+    """A part of the records would otherwise be applied and counted again."""
+    settings = TableSettings.model_validate({"topic": "users", "format": "avro", "fields": {"country": "country"}})
+    assert settings.format.bind(RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})) is None
+    table = RealTable(settings)
+    good = Message(topic="users", partition=0, offset=0, key=b"ann", value=b"no schema id")
+    waits = Message(topic="users", partition=1, offset=0, key=b"bob", value=prefix(7) + b"\x04de")
+    with pytest.raises(UnavailableError, match="table users waits for schema 7: no schema registry answers at"):
+        follower.apply(table, [(0, [good]), (1, [waits])])
+    assert table.unreadable == 0
