@@ -37,6 +37,7 @@ class _Header(NamedTuple):
     records: int
     tuples: int
     openings: dict[int, Opening]
+    skips_next: bool
 
 
 class RestoredRows(NamedTuple):
@@ -46,13 +47,15 @@ class RestoredRows(NamedTuple):
     """Number of records that were read."""
     tuples: int
     openings: Mapping[int, Opening]
+    skips_next: bool
+    """Whether `source.skip_to` leaves out records that follow. A later range must not contain them."""
     rows: pa.Table
 
     def to_state(self) -> Sequence[tuple[bytes, bytes]]:
         """Return the tuples as state of a partition."""
         if not self.tuples:
             return ()
-        header = _Header(self.records, self.tuples, dict(self.openings))
+        header = _Header(self.records, self.tuples, dict(self.openings), self.skips_next)
         return [(msgspec.json.encode(header), write_table(self.rows))]
 
     @classmethod
@@ -215,7 +218,7 @@ class WindowSplitterStep(LocalSplitterStep[SourceWindows]):
         return SourceWindows(self._local.local, self._local.event_time.lateness_ms)
 
     def _restore(self, partition: TopicPartition, held: Held | None, restored: RestoredRows) -> None:
-        if held is None or held.window_ms != self._local.local.pane_ms:
+        if held is None or held.window_ms != self._local.local.pane_ms or restored.skips_next:
             # The tuples before the end of a closed window were sent. It may be in the middle of a longer window.
             super()._restore(partition, held, restored)
             return

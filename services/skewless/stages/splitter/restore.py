@@ -60,8 +60,8 @@ def restore_from(
         if held.settings != rules.parsing:
             raise _other_settings(source, held)
         log_start, _ = OffsetReader(kafka).log_range(*source)
-        is_whole = log_start <= held.offset
-        if not is_whole and skip_to(source.topic).get(source.partition, 0) < log_start:
+        is_whole, first = log_start <= held.offset, skip_to(source.topic).get(source.partition, 0)
+        if not is_whole and first < log_start:
             raise _deleted(source, held, log_start, label_of(source))
         again = read_again(_batches(kafka, source, max(held.offset, log_start), held.end), held, rules)
         if again.tuples != held.tuples:
@@ -72,7 +72,7 @@ def restore_from(
                 held.tuples - again.tuples,
                 *source,
             )
-        return again.to_state()
+        return again._replace(skips_next=first > held.end).to_state()
 
     return restore
 
@@ -96,7 +96,7 @@ def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> Restor
             if len(times):
                 tuples = rules.tuple_format.batch(keys.dictionary_encode(), values, times)
                 hold(windows, Accepted(tuples, part, classified, previous_max))
-    return RestoredRows(records, windows.tuples, windows.openings, windows.rows)
+    return RestoredRows(records, windows.tuples, windows.openings, skips_next=False, rows=windows.rows)
 
 
 def _batches(kafka: KafkaSettings, source: TopicPartition, begin: int, end: int) -> Iterator[Batch]:

@@ -255,6 +255,21 @@ def test_window_rows_length_changed_by_a_restart_sends_what_was_held_at_once() -
     assert held(step) is None
 
 
+def test_window_rows_whose_next_records_are_skipped_are_sent_so_that_no_range_contains_these() -> None:
+    step = splitter()
+    split(step, 1, 4)
+    list(step.flush(NOW))
+    found, checkpoint = held(step), step.checkpoint(source(3))
+    assert found is not None
+    again = read_again([batch_of(3, [record(1), record(4)])], found, HELD)._replace(skips_next=True)
+    restarted = splitter(checkpoint, again.to_state())
+    outputs = [*split(restarted, 5, first=7), *restarted.flush(NOW)]  # source.skip_to is {3: 7}
+    assert sent(outputs) == [(0, 2)]
+    found = held(restarted)
+    assert found is not None
+    assert (found.offset, found.end, found.tuples) == (7, 8, 1)
+
+
 @pytest.mark.parametrize("windows", [tumbling(30), HoppingWindows(60, 30)])
 def test_window_rows_tuple_of_a_closed_local_window_and_an_open_window_is_sent_in_the_next_commit(
     windows: HoppingWindows,
