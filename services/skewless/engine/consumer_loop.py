@@ -84,7 +84,7 @@ class ConsumerThread(threading.Thread):
     ) -> None:
         super().__init__(name="consumer", daemon=True)
         # A thread does not inherit context variables, such as that of the log.
-        self._context = contextvars.copy_context()
+        self._creator_context = contextvars.copy_context()
         self._on_loop = LoopCalls(loop)
         self._executor = executor
         self._assignment = executor.assignment
@@ -155,7 +155,7 @@ class ConsumerThread(threading.Thread):
 
     def run(self) -> None:
         """Run until stopped or failed, then call `stopped` on the loop with the error or None."""
-        self._context.run(self._run)
+        self._creator_context.run(self._run)
 
     def _run(self) -> None:
         failure: BaseException | None = None
