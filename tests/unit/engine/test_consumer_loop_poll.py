@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, cast
@@ -91,3 +94,16 @@ def test_consumer_loop_requested_commit_is_sent_early(expected: bool, monkeypatc
     thread._executor.commit_wanted = expected
     thread._run_once()
     assert bool(commits) == expected
+
+
+def test_consumer_thread_has_no_attribute_that_a_thread_of_any_python_has_for_itself() -> None:
+    own = {
+        target.attr
+        for node in ast.walk(ast.parse(inspect.getsource(ConsumerThread)))
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Attribute)
+    }
+    assert "_stop_event" in own
+    added_in_3_14 = {"_context", "_os_thread_handle"}
+    assert own & (vars(threading.Thread()).keys() | added_in_3_14) == set()
