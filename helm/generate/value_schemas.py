@@ -127,8 +127,6 @@ BY_PATH: dict[str, Schema] = {
     "stageDefaults.envFrom": list_of(reference("core.v1.EnvFromSource")),
     "stageDefaults.extraContainers": list_of(reference("core.v1.Container")),
     "stageDefaults.extraInitContainers": list_of(reference("core.v1.Container")),
-    "stageDefaults.extraVolumeMounts": list_of(reference("core.v1.VolumeMount")),
-    "stageDefaults.extraVolumes": list_of(reference("core.v1.Volume")),
     "stageDefaults.persistentVolumeClaimRetentionPolicy": reference(
         "apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicy"
     ),
@@ -160,6 +158,8 @@ BY_SUFFIX: dict[str, Schema] = {
     "behavior": reference("autoscaling.v2.HorizontalPodAutoscalerBehavior"),
     "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "extraEnv": list_of(reference("core.v1.EnvVar")),
+    "extraVolumeMounts": list_of(reference("core.v1.VolumeMount")),
+    "extraVolumes": list_of(reference("core.v1.Volume")),
     "heap": {"type": "string", "pattern": "^[0-9]+[kmg]$"},
     "interval": DURATION,
     "livenessProbe": reference("probe"),
