@@ -243,10 +243,14 @@ of them use the same listener.
 {{- and (eq .Values.users.create "strimzi") (ne .Values.kafka.securityProtocol "SSL") }}
 {{- end }}
 
-{{/* Whether `helm test` sends records: by default only to the embedded Kafka. Without a source there are no results. */}}
+{{/*
+Whether `helm test` sends records: by default only to the embedded Kafka. Without a source there are no results, and the
+test cannot generate records for a function of the user.
+*/}}
 {{- define "skewless.sendsTestRecords" -}}
 {{- $sends := ternary .Values.embeddedKafka.enabled .Values.tests.sendRecords (kindIs "invalid" .Values.tests.sendRecords) -}}
-{{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) }}true{{ end }}
+{{- $python := dig "splitter" "python" "" .Values.pipeline -}}
+{{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) (not $python) }}true{{ end }}
 {{- end }}
 
 {{/* Section `registry` of the pipeline's file, without the login, which is in the environment. Empty without a registry. */}}

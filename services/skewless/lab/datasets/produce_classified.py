@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,7 @@ class InputClassifier:
     """Classifies the records of a run with the settings that parse them. The wall clock is not considered."""
 
     def __init__(self, splitter: ParsingSettings, rules: EventTimeRules, partitions: int) -> None:
-        # Text is not parsed here: finding the words of a record takes longer than sending it.
-        is_text = splitter.format.name == "text" and splitter.key.in_value
-        self._parser = None if is_text else RecordParser(splitter)
+        self._splitter = splitter
         self._rules = rules
         self._partitions = partitions
         self._lateness = LatenessTracker(partitions)
@@ -58,6 +57,15 @@ class InputClassifier:
         lateness = self._lateness.add(partitions[readable], times[readable], self._rules.deadlines)
         self.result.late += int(np.count_nonzero(lateness > self._rules.lateness_ms))
         self.result.max_lateness_ms = max(self.result.max_lateness_ms, int(lateness.max(initial=0)))
+
+    @cached_property
+    def _parser(self) -> RecordParser | None:
+        """The parser of the records; None for text. Raises ConfigurationError if the user's function does not exist."""
+        # It is made for the first records, because a run without records only creates the topic. The chart starts such
+        # a run where the function is not installed.
+        # Text is not parsed here: finding the words of a record takes longer than sending it.
+        is_text = self._splitter.format.name == "text" and self._splitter.key.in_value
+        return None if is_text else RecordParser(self._splitter)
 
     def _parse(self, values: Sequence[bytes], times: NDArray[np.int64]) -> tuple[dict[int, str], NDArray[np.int64]]:
         """Return the reason for each unreadable record (by its row), and the event times of all records."""

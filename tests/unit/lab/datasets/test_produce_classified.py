@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.algorithms.windowing.assigner import tumbling
+from skewless.errors import ConfigurationError
 from skewless.kafka.producer.bulk import RUN
 from skewless.lab.datasets import DATASETS
 from skewless.lab.datasets.lateness import LatenessTracker
@@ -47,6 +48,13 @@ def test_lateness_tracker_batches_split_anywhere_give_equal_lateness(records: li
 def test_input_classifier_unreadable_records_are_counted_by_reason_and_ignored_in_time() -> None:
     found = judged(DATASETS["pages"].splitter(), b"9000\ta", b"no time", b"8999\tb", b"x\ty")
     assert (found.unreadable.total(), found.late, found.max_lateness_ms) == (2, 1, 1)
+
+
+def test_input_classifier_without_records_needs_no_function_of_the_user() -> None:
+    splitter = ParsingSettings.model_validate({"format": "json", "python": "not_here:lines", "key": {"field": "k"}})
+    assert InputClassifier(splitter, EventTimeRules(lateness_ms=0, max_ahead_ms=0), 1).result == ClassificationCounts()
+    with pytest.raises(ConfigurationError, match="there is no module not_here"):
+        judged(splitter, b"{}")
 
 
 def test_input_classifier_text_that_is_not_utf8_is_unreadable() -> None:
