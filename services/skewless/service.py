@@ -116,11 +116,19 @@ def _prepare(start: StageStart, instance: int, file: Path | None, monitor: Stage
             built.first_checkpoint,
             runtime.prior_output,
         )
-    if former_inputs := start.former_inputs():
-        check_former_inputs(OffsetReader(settings.kafka), former_inputs)
+    _check_former_inputs(start, built)
     monitor.follow(runtime)
     watcher = ConfigWatcher(file, os.environ, settings) if file else None
     return _PreparedStage(start.stage.name, instance, built, runtime, watcher, monitor)
+
+
+def _check_former_inputs(start: StageStart, built: BuiltStage) -> None:
+    """Raise ConfigurationError if the group has a checkpoint of a topic that the stage reads with other settings only.
+
+    The offsets of a stage with an output of its own are not in the group: those in the group only show the lag.
+    """
+    if built.output is None and (former_inputs := start.former_inputs()):
+        check_former_inputs(OffsetReader(start.settings.kafka), former_inputs)
 
 
 def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageRuntime:

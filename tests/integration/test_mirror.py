@@ -153,6 +153,19 @@ def test_mirror_after_a_reset_begins_again_when_its_copy_is_deleted(
     assert copied(read(remote.bootstrap, copy)) == copied(pipeline.read("aggregates"))
 
 
+def test_mirror_of_another_topic_than_before_copies_it_too(broker: str, remote: Server, tmp_path: Path) -> None:
+    pipeline = mirrored(broker, tmp_path, remote.bootstrap)
+    pipeline.source.send(zipf_records(500, 2, seed=15, keys=50))
+    pipeline.drain()
+    document = json.loads(pipeline.file.read_text())
+    document["mirror"]["topic"] = "partials"
+    ended = run("mirror", document, tmp_path)
+    assert ended.exit_code == 0, ended.output
+    for topic in ("aggregates", "partials"):
+        name = pipeline.settings.topic(topic)
+        assert copied(read(remote.bootstrap, f"{PREFIX}{name}")) == copied(read(broker, name))
+
+
 @pytest.mark.parametrize(
     ("mirror", "problem"),
     [

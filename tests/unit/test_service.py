@@ -1,10 +1,11 @@
-"""The watch of the pipeline's file continues after a step has refused a new W."""
+"""Starts of stages, and the watch of the pipeline's file, which continues after a step has refused a new W."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -13,11 +14,14 @@ import pytest
 from helpers.stage_start import in_memory
 from skewless import service
 from skewless.config import loader
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.watcher import ConfigWatcher
 from skewless.engine.step import Step
-from skewless.errors import ConfigurationError
+from skewless.errors import BrokerError, ConfigurationError
+from skewless.kafka.settings import KafkaSettings
 from skewless.stages.built_stage import build
 from skewless.stages.router.step import RouterStep
+from skewless.wire.topic_partition import CommittedOffset
 
 DEADLINE_S = 30.0
 
@@ -30,6 +34,31 @@ class Values:
 
     def poll(self) -> int | None:
         return next(self._values, None)
+
+
+class Reported:
+    """Replaces `OffsetReader`: offsets without a checkpoint, as a stage with an output of its own reports them."""
+
+    def __init__(self, _kafka: KafkaSettings) -> None:
+        pass
+
+    def committed(self, _group: str, _topic: str) -> dict[int, CommittedOffset]:
+        return {0: CommittedOffset(1234, "")}
+
+
+def test_former_inputs_of_a_stage_whose_offsets_are_elsewhere_may_have_been_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "OffsetReader", Reported)
+    settings = PipelineSettings.model_validate(
+        {"name": "p", "source": {"topic": "t"}, "mirror": {"kafka": {"bootstrap_servers": "other:9092"}}}
+    )
+    start = in_memory("mirror", settings, 1)
+    assert [source.topic for source in start.former_inputs()] == ["p.partials"]
+    built = build(start)
+    service._check_former_inputs(start, built)
+    with pytest.raises(BrokerError, match=r"offsets of topic p\.partials that Skewless did not commit"):
+        service._check_former_inputs(start, replace(built, output=None))
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("too many: raise it"), ZeroDivisionError("bug")])
