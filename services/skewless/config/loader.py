@@ -24,11 +24,13 @@ from skewless.config import yaml_loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.problems import FROM_ENVIRONMENT, by_setting, describe, without_tags
 from skewless.errors import ConfigurationError
+from skewless.kafka.other_cluster import SECTION, of_other_cluster
 from skewless.parsing.python_function import add_search_folder
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+    from skewless.config.problems import Location
     from skewless.parsing.join_side_settings import JoinSideSettings
     from skewless.stages.splitter.settings import SplitterSettings
 
@@ -57,7 +59,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
         for setting in text_settings:
             _put(document, setting, environ[variables[setting]])
         result = _validate(document)
-    messages = by_setting(result, document) if isinstance(result, list) else {}
+    messages = _messages(result, document) if isinstance(result, list) else {}
     for setting in ignored:
         if not any(setting[:length] in messages for length in range(1, len(setting))):
             messages[setting] = "unknown setting, because a part of its path is a value"
@@ -99,6 +101,13 @@ def _validate(document: dict[str, Any]) -> PipelineSettings | list[ErrorDetails]
         return PipelineSettings.model_validate(document)
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)
+
+
+def _messages(problems: list[ErrorDetails], document: Any) -> dict[Location, str]:
+    """Return the messages of problems by setting. Those of a section that has the settings of `kafka` name its own."""
+    messages = by_setting(problems, document)
+    is_other = {setting: setting[: len(SECTION)] == SECTION for setting in messages}
+    return {setting: of_other_cluster(text) if is_other[setting] else text for setting, text in messages.items()}
 
 
 def _text_settings(problems: list[ErrorDetails], variables: Variables) -> list[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from skewless.cli.main import main
 
 PIPELINE = "name: p\nsource: {topic: t}\nkafka: {bootstrap_servers: 'nowhere:1', options: {%s}}\n"
+MIRRORED = "name: p\nsource: {topic: t}\nmirror: {kafka: {bootstrap_servers: 'nowhere:1', %s}}\n"
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,37 @@ def test_config_check_librdkafka_options_are_tried_offline(
     file.write_text(PIPELINE % options)
     found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
     assert (found.exit_code, message in found.output) == (code, True), found.output
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "message"),
+    [
+        ("options: {linger.ms: 20}", 0, "pipeline p is valid"),
+        ("options: {lingr.ms: 5}", 2, "pipeline.yaml: mirror.kafka.options: librdkafka refuses them: "),
+        ("security_protocol: SSL, tls: {ca: /none}", 2, "pipeline.yaml: mirror.kafka.tls.ca: /none: cannot be read"),
+        (
+            "options: {sasl.mechanism: PLAIN}",
+            2,
+            "mirror.kafka.options: sasl.mechanism: use mirror.kafka.sasl.mechanism",
+        ),
+    ],
+)
+def test_config_check_settings_of_the_other_cluster_are_tried_and_named(
+    tmp_path: Path, setting: str, code: int, message: str
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(MIRRORED % setting)
+    found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
+    assert (found.exit_code, message in found.output) == (code, True), found.output
+
+
+def test_config_check_other_cluster_of_an_at_least_once_pipeline_has_the_options_of_transactions(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(MIRRORED % "options: {message.timeout.ms: 60000}" + "transport: {guarantee: at_least_once}\n")
+    found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
+    assert (found.exit_code, "mirror.kafka.options: " in found.output) == (2, True), found.output
 
 
 @pytest.mark.parametrize(("setting", "warned"), [("", True), ("worker_input: {max_workers: 20}\n", False)])

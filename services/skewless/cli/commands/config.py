@@ -27,12 +27,17 @@ def check(file: Path | None) -> None:
       skewless config check -f pipeline.yaml
     """  # noqa: D301 - \b is click's marker for unwrapped text
     from skewless.config.topic_plan import workers_above_default
+    from skewless.kafka.other_cluster import errors_of_other_cluster
     from skewless.kafka.validate_options import check_files, validate_client_options
     from skewless.parsing.python_function import require_function
 
     settings = load_settings(file)
     check_files(settings.kafka)
     validate_client_options(settings.kafka, settings.transport)
+    if (mirror := settings.mirror) is not None:
+        with errors_of_other_cluster():
+            check_files(mirror.kafka)
+            validate_client_options(mirror.kafka, settings.transport.model_copy(update={"guarantee": "exactly_once"}))
     require_function(settings.splitter.python)
     click.echo(f"{file or 'environment'}: pipeline {settings.name} is valid")
     workers = settings.router.workers

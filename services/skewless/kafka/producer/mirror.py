@@ -15,8 +15,10 @@ from confluent_kafka import Consumer
 from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.kafka.consumer.offsets import offset_consumer
+from skewless.kafka.other_cluster import errors_of_other_cluster
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
@@ -40,7 +42,8 @@ class MirrorProducer(TransactionalProducer):
         prepare: Callable[[], None],
     ) -> None:
         super().__init__(kafka, transport, topic, group)
-        super().attach(offset_consumer(kafka, group))
+        with errors_of_other_cluster():
+            super().attach(offset_consumer(kafka, group))
         self._copy_of = copy_of
         self._prepare = prepare
         self._progress = GroupProgress()
@@ -55,20 +58,28 @@ class MirrorProducer(TransactionalProducer):
                 self._prepare()
             except UnreachableError as error:
                 raise UnavailableError(f"connecting to the other cluster: {error}") from error
-        super()._connect()
+        with errors_of_other_cluster():
+            super()._connect()
+
+    def send(self, outputs: Iterable[OutputRecord]) -> None:
+        """Enqueue copies; see `OutputProducer`."""
+        with errors_of_other_cluster():
+            super().send(outputs)
 
     def abort_open(self, identity: str) -> None:
         """Do nothing: all processes have one transactional id, whose transaction the next one aborts when it starts."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit the copies and the offsets of their input in one transaction of the other cluster."""
-        super().commit({self._copy(partition): committed for partition, committed in offsets.items()})
+        with errors_of_other_cluster():
+            super().commit({self._copy(partition): committed for partition, committed in offsets.items()})
         self._progress.report({partition: committed.offset for partition, committed in offsets.items()})
 
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets up to which the partitions are copied, without those that have none."""
         partition_of = {self._copy(partition): partition for partition in partitions}
-        committed = super().committed_offsets(partition_of)
+        with errors_of_other_cluster():
+            committed = super().committed_offsets(partition_of)
         return {partition_of[copy]: offset for copy, offset in committed.items()}
 
     def _copy(self, partition: TopicPartition) -> TopicPartition:

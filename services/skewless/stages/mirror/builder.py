@@ -11,6 +11,7 @@ from skewless.config.topic_plan import topic_spec
 from skewless.errors import ConfigurationError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.topics import differences
+from skewless.kafka.other_cluster import errors_of_other_cluster
 from skewless.kafka.producer.mirror import MirrorProducer
 from skewless.stages.built_stage import BuiltStage
 from skewless.stages.mirror.settings import MirrorSettings
@@ -44,9 +45,15 @@ def build(start: StageStart) -> BuiltStage:
 
 def prepare(pipeline: PipelineSettings, mirror: MirrorSettings) -> None:
     """Create the copy unless it exists. Raises ConfigurationError if it cannot be the copy of the topic."""
+    cluster_id = None if mirror.prefix else Admin(pipeline.kafka).cluster_id()
+    with errors_of_other_cluster():
+        _prepare(pipeline, mirror, cluster_id)
+
+
+def _prepare(pipeline: PipelineSettings, mirror: MirrorSettings, cluster_id: str | None) -> None:
     kafka = mirror.kafka.model_copy(update={"connect_timeout_s": min(REQUEST_S, mirror.kafka.connect_timeout_s)})
     admin, name = Admin(kafka), pipeline.topic(mirror.topic)
-    if not mirror.prefix and admin.cluster_id() == Admin(pipeline.kafka).cluster_id():
+    if cluster_id is not None and admin.cluster_id() == cluster_id:
         raise ConfigurationError(
             f"mirror.kafka.bootstrap_servers: {kafka.bootstrap_servers} is the cluster of the pipeline, where {name} "
             "would be its own copy; name another cluster, or set mirror.prefix"

@@ -1,0 +1,35 @@
+"""The mirror's output in another cluster: its names, its checks and its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helpers.stage_start import in_memory
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
+from skewless.errors import ConfigurationError
+from skewless.stages.built_stage import build
+
+OTHER = {"bootstrap_servers": "other:9092"}
+
+
+def start_of(mirror: dict[str, Any]) -> StageStart:
+    document = {"name": "sales", "source": {"topic": "raw"}, "mirror": mirror}
+    return in_memory("mirror", PipelineSettings.model_validate(document), 2)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "problem"),
+    [
+        ({"security_protocol": "SSL", "tls": {"ca": "/none"}}, "mirror.kafka.tls.ca: /none: cannot be read"),
+        ({"options": {"lingr.ms": 5}}, "mirror.kafka.options: librdkafka refuses them: "),
+    ],
+)
+def test_mirror_that_cannot_create_its_clients_names_its_own_settings(kafka: dict[str, Any], problem: str) -> None:
+    output = build(start_of({"kafka": OTHER | kafka})).output
+    assert output is not None
+    with pytest.raises(ConfigurationError, match=f"^{problem}") as raised:
+        output("sales-mirror-0")
+    assert raised.value.problems[0].startswith(problem)
