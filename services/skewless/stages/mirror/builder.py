@@ -28,7 +28,7 @@ def build(start: StageStart) -> BuiltStage:
     if mirror is None:
         raise ConfigurationError("mirror: is required for a copy in another cluster; set mirror.kafka")
     transport = pipeline.transport.model_copy(update={"compression": mirror.compression})
-    group = f"{mirror.prefix}{start.group}"
+    group = offsets_group(start, mirror)
 
     def output(_member: str) -> MirrorProducer:
         return MirrorProducer(
@@ -41,6 +41,15 @@ def build(start: StageStart) -> BuiltStage:
         )
 
     return BuiltStage(MirrorStep(mirror.topic), output=output)
+
+
+def offsets_group(start: StageStart, mirror: MirrorSettings) -> str:
+    """Return the group of the other cluster that has the offsets, and no members.
+
+    A pipeline with the names of the copies may run in the other cluster, and have a mirror too. That mirror's group has
+    the name without the suffix.
+    """
+    return f"{mirror.prefix}{start.group}-offsets"
 
 
 def prepare(pipeline: PipelineSettings, mirror: MirrorSettings) -> None:

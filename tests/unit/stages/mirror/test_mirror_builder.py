@@ -7,17 +7,28 @@ from typing import Any
 import pytest
 
 from helpers.stage_start import in_memory
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.errors import ConfigurationError
 from skewless.stages.built_stage import build
+from skewless.stages.mirror.builder import offsets_group
 
 OTHER = {"bootstrap_servers": "other:9092"}
 
 
-def start_of(mirror: dict[str, Any]) -> StageStart:
-    document = {"name": "sales", "source": {"topic": "raw"}, "mirror": mirror}
+def start_of(mirror: dict[str, Any], prefix: str = "") -> StageStart:
+    document = {"name": "sales", "source": {"topic": "raw"}, "topics": {"prefix": prefix}, "mirror": mirror}
     return in_memory("mirror", PipelineSettings.model_validate(document), 2)
+
+
+def test_offsets_of_a_mirror_are_in_no_group_of_a_pipeline_with_the_names_of_the_copies() -> None:
+    start = start_of({"kafka": OTHER, "prefix": "eu."})
+    assert start.settings.mirror is not None
+    reading = start_of({"kafka": OTHER}, prefix="eu.").settings
+    groups = {reading.group(stage.name) for stage in topology.STAGES}
+    assert f"eu.{start.group}" in groups
+    assert offsets_group(start, start.settings.mirror) not in groups
 
 
 @pytest.mark.parametrize(
