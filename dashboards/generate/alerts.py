@@ -33,8 +33,8 @@ MIN_LATE = 10
 """Minimum number of late tuples in five minutes for the alert of their share."""
 OFFSETS_D = 7
 """Days after which a broker deletes the offsets of a group without members (`offsets.retention.minutes`)."""
-WITHOUT_OFFSETS = "|".join(stage.name for stage in STAGES if not stage.outputs)
-"""Stages whose offsets are not in Kafka."""
+WITHOUT_OFFSETS = "|".join(stage.name for stage in STAGES if stage.section == "sink")
+"""Stages whose offsets are in a database."""
 MIN_DECIDED = 100
 """Minimum number of left records in five minutes for the alert of the match rate. Below it, a change may be chance."""
 PARTITION = f"{STAGE}, partition"

@@ -134,10 +134,11 @@ def _check_former_inputs(start: StageStart, built: BuiltStage) -> None:
 def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageRuntime:
     """Return a stage with its output, its consumer group and its input topics."""
     settings, member_id = start.settings, f"{start.group}-{instance}"
+    renew_ms = None if stage.renew_offsets_s is None else round(stage.renew_offsets_s * 1000)
     return StageRuntime(
         kafka=settings.kafka,
         transport=settings.transport.model_copy(update=dict(stage.transport)),
-        executor=StepExecutor(stage.step, drain=start.drain),
+        executor=StepExecutor(stage.step, drain=start.drain, renew_offsets_ms=renew_ms),
         output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
         inputs=start.inputs(),
         # Some of the source topics may be added.
@@ -145,7 +146,7 @@ def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageR
         group_instance_id=member_id,
         restore=stage.restore,
         restore_progress=stage.restore_progress,
-        prior_output=start.prior_output(),
+        prior_output=stage.prior_output or start.prior_output(),
         end_of_partition=stage.end_of_partition or start.drain,
         pause_after_s=stage.pause_after_s,
     )

@@ -153,6 +153,23 @@ def test_mirror_after_a_reset_begins_again_when_its_copy_is_deleted(
     assert copied(read(remote.bootstrap, copy)) == copied(pipeline.read("aggregates"))
 
 
+def test_mirror_whose_offsets_are_gone_refuses_to_copy_its_topic_again(
+    broker: str, remote: Server, tmp_path: Path
+) -> None:
+    pipeline = mirrored(broker, tmp_path, remote.bootstrap, topic="partials")
+    pipeline.source.send(zipf_records(500, 2, seed=14, keys=50))
+    pipeline.drain()
+    copy, group = f"{PREFIX}{pipeline.settings.topic('partials')}", f"{PREFIX}{pipeline.name}-mirror-offsets"
+    written = copied(read(remote.bootstrap, copy))
+    admin = AdminClient({"bootstrap.servers": remote.bootstrap, "log_level": 2})
+    admin.delete_consumer_groups([group])[group].result()  # as brokers do after offsets.retention.minutes
+    assert pipeline.start("mirror").wait(WAIT_S) == 3
+    log = (pipeline.folder / "mirror-0.log").read_text()
+    assert f"group {group} has no offset in any partition of topic {pipeline.settings.topic('partials')}" in log
+    assert f"delete topic {copy} at {remote.bootstrap} and what was computed from it" in log
+    assert copied(read(remote.bootstrap, copy)) == written
+
+
 def test_mirror_of_another_topic_than_before_copies_it_too(broker: str, remote: Server, tmp_path: Path) -> None:
     pipeline = mirrored(broker, tmp_path, remote.bootstrap)
     pipeline.source.send(zipf_records(500, 2, seed=15, keys=50))

@@ -16,7 +16,7 @@ from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import State, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.output import Output
-from skewless.engine.start_checks import Input
+from skewless.engine.start_checks import Input, PriorOutput
 from skewless.engine.step import Step
 from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
@@ -129,7 +129,7 @@ class Ledger(Step):
             self._shares[partition].ended = True
 
 
-class Results:
+class Results(PriorOutput):
     """Looks for results of the group in its output topic."""
 
     def __init__(self, broker: Broker) -> None:

@@ -163,6 +163,8 @@ class AssignedPartition:
     """Leader epoch of the record before `processed_offset`."""
     committed: CommitPoint | None = None
     """The last commit; None before the first."""
+    committed_at: int | None = None
+    """Time in ms of the last commit by this process; None before the first."""
     in_flight: deque[InFlightBatch] = field(default_factory=deque)
     """Batches that are delivered and not processed, in order. The first one may be processed in part."""
     at_end: bool = False
@@ -255,6 +257,11 @@ class AssignedPartition:
     def has_news(self, point: CommitPoint) -> bool:
         """Return whether a commit point differs from the last commit. The leader epoch alone does not count."""
         return self.committed is None or self.committed[:2] != point[:2]
+
+    def must_renew(self, now: int, renew_ms: int) -> bool:
+        """Return whether the last commit is so old, or of unknown age, that it has to be repeated without news."""
+        # The clock may have been set back.
+        return self.committed_at is None or abs(now - self.committed_at) >= renew_ms
 
     def lag(self, log_start: int, log_end: int, fetch_position: int) -> int:
         """Return the number of records that are not processed. Transaction markers after the last one do not count."""

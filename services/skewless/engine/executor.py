@@ -18,7 +18,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from skewless.engine.assignment import Assignment, CommitPoint, PartitionEvent
+from skewless.engine.assignment import AssignedPartition, Assignment, CommitPoint, PartitionEvent
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.statistics import EngineStatistics
 from skewless.engine.step import InputStep
@@ -94,7 +94,15 @@ def wall_clock_ms() -> int:
 class StepExecutor:
     """Runs the step of a stage on the partitions that are assigned to this process."""
 
-    def __init__(self, step: InputStep[Any], *, drain: bool = False, clock: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self,
+        step: InputStep[Any],
+        *,
+        drain: bool = False,
+        clock: Callable[[], int] = wall_clock_ms,
+        renew_offsets_ms: int | None = None,
+    ) -> None:
+        """`renew_offsets_ms` is the time after which unchanged offsets are committed again; None: never."""
         self.step = step
         self.drain = drain
         self.assignment = Assignment()
@@ -124,6 +132,7 @@ class StepExecutor:
         self.log_ranges: LogRanges = {}
         """Log start offset and log end offset by partition, as of the last commit."""
         self._clock = clock
+        self._renew_offsets_ms = renew_offsets_ms
         self._blocked: frozenset[Any] = frozenset()
         """Partitions that the step blocks, as the assignment knows them."""
         self._running = asyncio.Event()
@@ -254,7 +263,8 @@ class StepExecutor:
     def begin_commit(self, fetched: FetchPositions) -> CommitPoints:
         """Stop processing and flush the step. The consumer thread commits the result, then calls `end_commit`.
 
-        Returns the partitions in which the offset or the checkpoint has changed since the last commit.
+        Returns the partitions in which the offset or the checkpoint has changed since the last commit, and those whose
+        last commit must be renewed.
         """
         self._running.clear()
         if self.failure is not None:
@@ -269,7 +279,14 @@ class StepExecutor:
         self._send_flush(now)
         self._update_blocked()
         points = {record.partition: self.commit_point(record.partition) for record in partitions}
-        return {partition: point for partition, point in points.items() if assignment[partition].has_news(point)}
+        return {
+            record.partition: point
+            for record in partitions
+            if record.has_news(point := points[record.partition]) or self._must_renew(record, now)
+        }
+
+    def _must_renew(self, record: AssignedPartition, now: int) -> bool:
+        return self._renew_offsets_ms is not None and record.must_renew(now, self._renew_offsets_ms)
 
     def _send_flush(self, now: int) -> None:
         # The outputs of a flush are lazy: when a large window closes, an aggregator yields a record for each of some
@@ -296,8 +313,10 @@ class StepExecutor:
 
     def end_commit(self, points: CommitPoints, revoked: Collection[TopicPartition] = ()) -> None:
         """Resume processing after a commit. Removes the `revoked` partitions first."""
+        now = self._clock()
         for partition, point in points.items():
             self.assignment[partition].committed = point
+            self.assignment[partition].committed_at = now
         self.assignment.apply(PartitionEvent.END_COMMIT, self.assignment.partitions)
         self.busy_s = 0.0
         if revoked:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 TopicKind = Literal["user", "public", "internal"]
 OTHER_NAME = "give the pipeline another name: it then reads the source from its beginning"
 RESET = "count everything again with `skewless reset --to-start`"
+AFTER_LOST_OFFSETS = (
+    "Starting from the beginning would count everything twice: give the pipeline another name, or delete its topics"
+)
 MAX_LISTED = 5
 """Maximum number of partitions that a message lists."""
 
@@ -216,6 +219,16 @@ def _cause(source: Input) -> str:
 class PriorOutput(Protocol):
     """Looks for results that a group has written before. Each method returns the name of their location, or None."""
 
+    @property
+    def group(self) -> str | None:
+        """The group that has the offsets of these results. None: the consumer group."""
+        return None
+
+    @property
+    def advice(self) -> str:
+        """What the user has to know and to do if there are results, and the offsets are gone."""
+        return AFTER_LOST_OFFSETS
+
     def of_group(self) -> str | None:
         """Look for results of any input partition."""
         ...
@@ -241,26 +254,24 @@ def check_first_start(
     """
     if not missing:
         return
+    group = prior_output.group or source.group
     if not begun:
         if location := prior_output.of_group() or ("its changelog" if restored else None):
-            raise _offsets_lost(
-                f"group {source.group} has no offset in any partition of topic {source.topic}", location
-            )
+            problem = f"group {group} has no offset in any partition of topic {source.topic}"
+            raise _offsets_lost(problem, location, prior_output.advice)
         return
     for partition in missing:
         if location := prior_output.of_partition(TopicPartition(source.topic, partition)) or (
             "its changelog" if partition in restored else None
         ):
-            raise _offsets_lost(
-                f"group {source.group} has no offset in partition {partition} of topic {source.topic}", location
-            )
+            problem = f"group {group} has no offset in partition {partition} of topic {source.topic}"
+            raise _offsets_lost(problem, location, prior_output.advice)
 
 
-def _offsets_lost(problem: str, location: str) -> OffsetsLostError:
+def _offsets_lost(problem: str, location: str, advice: str) -> OffsetsLostError:
     return OffsetsLostError(
         f"{problem}, but has written to {location}: the offsets were deleted, or expired while the group was stopped "
-        "(the brokers' offsets.retention.minutes, 7 days by default), or the group has read other topics. Starting "
-        "from the beginning would count everything twice: give the pipeline another name, or delete its topics"
+        f"(the brokers' offsets.retention.minutes, 7 days by default), or the group has read other topics. {advice}"
     )
 
 
@@ -281,6 +292,8 @@ class PriorOutputInTopic:
     exactly_once: bool
     merged: bool = False
     """Whether the results of several input topics are in the same partition."""
+    group: str | None = None
+    advice: str = AFTER_LOST_OFFSETS
 
     def of_group(self) -> str | None:
         """Look for results of any input partition."""

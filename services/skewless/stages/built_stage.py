@@ -15,6 +15,7 @@ from skewless.config.stage_start import StageStart
 from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.output import Output
+from skewless.engine.start_checks import PriorOutput
 from skewless.engine.step import InputStep
 from skewless.kafka.consumer.topic_reader import ReadProgress
 
@@ -55,6 +56,10 @@ class BuiltStage:
     """Whether the consumer reports to the step that it has reached the end of a partition."""
     output: Callable[[str], Output] | None = None
     """Creates the output from the name of the process; None for topics of Kafka."""
+    prior_output: PriorOutput | None = None
+    """Looks for results of an earlier start in this output; None to look in the first output topic, if there is one."""
+    renew_offsets_s: float | None = None
+    """Time after which this output gets unchanged offsets again, because it does not keep them forever. None: never."""
     transport: Mapping[str, object] = field(default_factory=dict)
     """Settings of section `transport` that have other values in this stage."""
     restore_progress: ReadProgress = field(default_factory=ReadProgress)

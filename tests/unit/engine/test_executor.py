@@ -65,9 +65,12 @@ class Notes(Step):
 class Bench:
     """An executor with a step and a list of its outputs."""
 
-    def __init__(self, *, drain: bool = False, partitions: Sequence[int] = (0,)) -> None:
+    def __init__(
+        self, *, drain: bool = False, partitions: Sequence[int] = (0,), renew_offsets_ms: int | None = None
+    ) -> None:
         self.step = Notes()
-        self.executor = StepExecutor(self.step, drain=drain, clock=lambda: 42)
+        self.now = 42
+        self.executor = StepExecutor(self.step, drain=drain, clock=lambda: self.now, renew_offsets_ms=renew_offsets_ms)
         self.sent: list[bytes | None] = []
         self.executor.send = lambda outputs: self.sent.extend(output.value for output in outputs)
         if partitions:
@@ -237,6 +240,30 @@ async def test_executor_commit_without_changes_is_empty() -> None:
     assert prepared == {0: CommitPoint(2, "1"), 1: CommitPoint(0, "0")}
     bench.end_commit(prepared)
     assert bench.begin_commit({}) == {}
+
+
+async def test_executor_unchanged_offsets_that_expire_are_committed_after_a_start_and_each_interval() -> None:
+    bench = Bench(partitions=(), renew_offsets_ms=1000)
+    bench.assign({0: RestoredPartition(9, "5"), 1: RestoredPartition(3, "7")})
+    unchanged = {0: CommitPoint(9, "5"), 1: CommitPoint(3, "7")}
+    assert bench.begin_commit({}) == unchanged  # the age of restored offsets is unknown
+    bench.end_commit(unchanged)
+
+    bench.now += 999
+    await bench.executor.process(bench.deliver_batch(9))
+    prepared = bench.begin_commit({})
+    assert prepared == {0: CommitPoint(10, "6")}
+    bench.end_commit(prepared)
+
+    bench.now += 1
+    prepared = bench.begin_commit({})
+    assert prepared == {1: CommitPoint(3, "7")}
+    bench.end_commit(prepared)
+    assert bench.begin_commit({}) == {}
+    bench.end_commit({})
+
+    bench.now -= 5000  # the clock was set back
+    assert bench.begin_commit({}).keys() == {0, 1}
 
 
 async def test_executor_checkpoint_changed_without_records_is_committed_at_the_same_offset() -> None:

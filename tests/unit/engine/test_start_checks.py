@@ -10,6 +10,7 @@ import pytest
 from skewless.engine.start_checks import (
     Checkpoint,
     Input,
+    PriorOutput,
     check_first_start,
     check_log_ranges,
     check_topic_id,
@@ -184,7 +185,7 @@ def logs(starts: dict[int, int]) -> dict[int, LogRange]:
 # First starts
 
 
-class Traces:
+class Traces(PriorOutput):
     """Results by input partition, and the number of searches for them."""
 
     def __init__(self, *partitions: int) -> None:
@@ -210,6 +211,16 @@ def test_start_checks_group_without_offsets_but_with_results_is_refused() -> Non
     with pytest.raises(BrokerError, match=expected) as caught:
         first_start(Traces(7), begun=False)
     assert "give the pipeline another name, or delete its topics" in str(caught.value)
+
+
+def test_start_checks_output_with_a_group_of_its_own_names_this_group_and_its_own_advice() -> None:
+    class Copies(Traces):
+        group = "p-copies"
+        advice = "Delete the copy"
+
+    for begun in (False, True):
+        with pytest.raises(BrokerError, match=r"^group p-copies has no offset in .*\. Delete the copy$"):
+            first_start(Copies(1), begun=begun)
 
 
 def test_start_checks_group_without_offsets_but_with_state_is_refused() -> None:

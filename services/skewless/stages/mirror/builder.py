@@ -14,11 +14,15 @@ from skewless.kafka.admin.topics import differences
 from skewless.kafka.other_cluster import errors_of_other_cluster
 from skewless.kafka.producer.mirror import MirrorProducer
 from skewless.stages.built_stage import BuiltStage
+from skewless.stages.mirror.prior_copy import PriorCopy
 from skewless.stages.mirror.settings import MirrorSettings
 from skewless.stages.mirror.step import MirrorStep
 
 REQUEST_S = 5.0
 """Time limit of a request to the other cluster. The attempt to connect is repeated."""
+RENEW_S = 3600.0
+"""Time after which offsets are committed again. By default, brokers remove an offset of a group without members seven
+days after its last commit, and a transactional id seven days after its last transaction."""
 
 
 def build(start: StageStart) -> BuiltStage:
@@ -28,7 +32,7 @@ def build(start: StageStart) -> BuiltStage:
     if mirror is None:
         raise ConfigurationError("mirror: is required for a copy in another cluster; set mirror.kafka")
     transport = pipeline.transport.model_copy(update={"compression": mirror.compression})
-    group = offsets_group(start, mirror)
+    group, copy = offsets_group(start, mirror), f"{mirror.prefix}{pipeline.topic(mirror.topic)}"
 
     def output(_member: str) -> MirrorProducer:
         return MirrorProducer(
@@ -40,7 +44,12 @@ def build(start: StageStart) -> BuiltStage:
             prepare=lambda: prepare(pipeline, mirror),
         )
 
-    return BuiltStage(MirrorStep(mirror.topic), output=output)
+    return BuiltStage(
+        MirrorStep(mirror.topic),
+        output=output,
+        prior_output=PriorCopy(mirror.kafka, copy, group),
+        renew_offsets_s=RENEW_S,
+    )
 
 
 def offsets_group(start: StageStart, mirror: MirrorSettings) -> str:

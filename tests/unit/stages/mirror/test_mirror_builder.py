@@ -10,10 +10,13 @@ from helpers.stage_start import in_memory
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
+from skewless.engine.start_checks import PriorOutputInTopic
 from skewless.errors import ConfigurationError
+from skewless.service import build_runtime
 from skewless.stages.built_stage import build
 from skewless.stages.mirror.builder import offsets_group
 
+DAY_S = 24 * 3600
 OTHER = {"bootstrap_servers": "other:9092"}
 
 
@@ -29,6 +32,20 @@ def test_offsets_of_a_mirror_are_in_no_group_of_a_pipeline_with_the_names_of_the
     groups = {reading.group(stage.name) for stage in topology.STAGES}
     assert f"eu.{start.group}" in groups
     assert offsets_group(start, start.settings.mirror) not in groups
+
+
+@pytest.mark.parametrize("topic", ["aggregates", "partials"])
+def test_build_runtime_of_a_mirror_looks_for_results_in_its_copy(topic: str) -> None:
+    start = start_of({"kafka": OTHER, "topic": topic, "prefix": "eu."})
+    found = build_runtime(start, build(start), 0).prior_output
+    assert isinstance(found, PriorOutputInTopic)
+    assert (found.kafka.bootstrap_servers, found.topic) == ("other:9092", f"eu.sales.{topic}")
+
+
+def test_mirror_commits_offsets_at_least_once_a_day() -> None:
+    renew_s = build(start_of({"kafka": OTHER})).renew_offsets_s
+    assert renew_s is not None
+    assert renew_s <= DAY_S
 
 
 @pytest.mark.parametrize(
