@@ -114,7 +114,8 @@ def _acls_of_inputs(stage: topology.Stage, settings: PipelineSettings) -> Iterat
 def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
     purposes = ("assignment of partitions, offsets",)
     yield AclBinding("group", settings.group(stage.name), prefixed=False, operations=("Read",), needed=purposes)
-    if stage.alternative_inputs is not None and stage.inputs_of(settings) == stage.alternative_inputs[1]:
+    of_user = topology.USER_TOPICS.keys() >= set(stage.inputs)
+    if of_user and stage.inputs_of(settings) != stage.inputs:  # other stages write the records of these topics again
         for writer in sorted(topology.upstream(stage.name)):
             group = settings.group(writer)
             yield AclBinding("group", group, prefixed=False, operations=("Describe",), needed=("its progress",))

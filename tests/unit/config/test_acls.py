@@ -109,6 +109,13 @@ def test_acls_of_a_repartitioned_join_allow_its_own_topics_and_describing_those_
     }
 
 
+@pytest.mark.parametrize("topic", ["aggregates", "partials"])
+def test_acls_of_a_mirror_allow_reading_its_topic_and_its_own_group_only(topic: str) -> None:
+    mirror = {"kafka": {"bootstrap_servers": "other:9092"}, "topic": topic}
+    found = {(right.name, right.operations) for right in acls.acls_for(settings(mirror=mirror))["mirror"]}
+    assert found == {(f"p.{topic}", ("Read",)), ("p-mirror", ("Read",))}
+
+
 def test_acls_of_dead_letters_allow_replays_to_the_topics_that_are_read() -> None:
     assert allowed(acls.DEAD_LETTERS, "Read") == {"p.dead-letters", "raw", "p.replays"}
     assert allowed(acls.DEAD_LETTERS, "Write") == {"raw", "p.replays"}
