@@ -111,6 +111,10 @@ _MISSING_PERMISSIONS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write on the transactional id",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IdempotentWrite on the cluster",
 }
+_OFFSETS_REFUSED = "Failed to commit offsets to transaction"
+"""Beginning of librdkafka's error if the offsets of a transaction are refused. To commit them, Kafka requires Read on
+their topics."""
+WHERE_RIGHTS_ARE = "`skewless topics acls` prints what each stage needs"
 _REPLACED_MESSAGE = (
     "another process has joined with this one's group instance id, so this one ends; if both are meant to run, give "
     "each its own --instance"
@@ -158,8 +162,7 @@ def authorization_error(error: KafkaError, operation: str, acl_operation: str) -
         else _MISSING_PERMISSIONS[code]
     )
     return BrokerError(
-        f"not allowed while {operation}: {error.str().rstrip('.')}; grant {permission}, "
-        "`skewless topics acls` prints what each stage needs"
+        f"not allowed while {operation}: {error.str().rstrip('.')}; grant {permission}, {WHERE_RIGHTS_ARE}"
     )
 
 
@@ -167,7 +170,8 @@ def classify_transaction_error(error: KafkaException, operation: str) -> Skewles
     """Return the error to raise for a transaction error that cannot be retried."""
     kafka_error = _kafka_error(error)
     error_class = class_of(kafka_error)
-    if refused := authorization_error(kafka_error, operation, "Write"):
+    acl_operation = "Read" if kafka_error.str().startswith(_OFFSETS_REFUSED) else "Write"
+    if refused := authorization_error(kafka_error, operation, acl_operation):
         return refused
     if error_class is ErrorClass.UNKNOWN_TOPIC:
         return BrokerError(

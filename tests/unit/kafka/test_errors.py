@@ -27,6 +27,23 @@ from skewless.kafka.errors import (
 from skewless.kafka.settings import KafkaSettings
 
 
+@pytest.mark.parametrize(
+    ("reason", "operation"),
+    [
+        (
+            "Failed to commit offsets to transaction on broker b:9092/1: p.in[0](Broker: Topic authorization failed)",
+            "Read",
+        ),
+        ("Failed to add partition(s) to transaction on broker b:9092/1: Topic authorization failed", "Write"),
+    ],
+)
+def test_transaction_error_refused_topic_names_read_for_offsets_and_write_for_records(
+    reason: str, operation: str
+) -> None:
+    refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, reason))
+    assert f"grant {operation} on the topic" in str(classify_transaction_error(refused, "committing"))
+
+
 @pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
 def test_transaction_error_record_too_large_names_topic_option_and_setting(code: int) -> None:
     found = classify_transaction_error(KafkaException(KafkaError(code)), "writing to topic p.aggregator-changelog")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from skewless.errors import ConfigurationError, TransactionAbortedError
+from skewless.errors import BrokerError, ConfigurationError, TransactionAbortedError
+from skewless.kafka.errors import classify_transaction_error
 from skewless.kafka.other_cluster import errors_of_other_cluster, of_other_cluster
 
 
@@ -33,3 +35,12 @@ def test_error_of_another_cluster_keeps_what_the_engine_decides_by() -> None:
     with pytest.raises(TransactionAbortedError, match="fenced") as raised, errors_of_other_cluster():
         raise TransactionAbortedError("fenced", replace_output=True)
     assert raised.value.replace_output
+
+
+def test_error_of_another_cluster_about_a_right_names_the_page_that_lists_them() -> None:
+    refused = classify_transaction_error(
+        KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)), "committing"
+    )
+    remedy = r"Read on the group, docs/how-to/copy-to-another-cluster\.md lists"
+    with pytest.raises(BrokerError, match=remedy), errors_of_other_cluster():
+        raise refused

@@ -78,8 +78,13 @@ class MirrorProducer(TransactionalProducer):
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return the offsets up to which the partitions are copied, without those that have none."""
         partition_of = {self._copy(partition): partition for partition in partitions}
-        with errors_of_other_cluster():
-            committed = super().committed_offsets(partition_of)
+        try:
+            with errors_of_other_cluster():
+                committed = super().committed_offsets(partition_of)
+        except UnavailableError as error:
+            # To a user that may not describe the group, librdkafka 2.16 answers that its request timed out.
+            hint = f"grant Read on group {self._transactional_id}, if this user does not have it"
+            raise UnavailableError(f"{error}; {hint}") from error
         return {partition_of[copy]: offset for copy, offset in committed.items()}
 
     def _copy(self, partition: TopicPartition) -> TopicPartition:

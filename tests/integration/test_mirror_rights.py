@@ -1,0 +1,124 @@
+"""The rights that the page lists are sufficient in the other cluster. Each is necessary, and named if it is missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from helpers.kafka import Pipeline, Source, create_with, zipf_records
+from helpers.waiting import until
+from integration.secured import Secured, secured_broker
+from skewless.config.acls import AclBinding, Operation
+
+pytestmark = pytest.mark.broker
+
+PASSWORD = "of-every-user"  # noqa: S105 - of a broker that lives as long as this test
+RUN_S = 120.0
+TOPIC = "aggregates"
+
+
+def rights(user: str, pipeline: str) -> list[AclBinding]:
+    """Return the rights that docs/how-to/copy-to-another-cluster.md lists, for the prefix of this user."""
+    offsets, copy = f"{user}.{pipeline}-mirror-offsets", f"{user}.{pipeline}.{TOPIC}"
+    return [
+        AclBinding("topic", copy, prefixed=False, operations=("Read", "Write", "Create", "DescribeConfigs"), needed=()),
+        AclBinding("group", offsets, prefixed=False, operations=("Read",), needed=()),
+        AclBinding("transactional id", offsets, prefixed=False, operations=("Write",), needed=()),
+    ]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One right that a user lacks."""
+
+    resource: str
+    operation: Operation
+
+    def __str__(self) -> str:
+        return f"without-{self.operation}-on-{self.resource.replace(' ', '-')}"
+
+    def left(self, pipeline: str) -> list[AclBinding]:
+        """Return the other rights."""
+        return [
+            replace(right, operations=tuple(operation for operation in right.operations if operation != self.operation))
+            if right.resource == self.resource
+            else right
+            for right in rights(str(self), pipeline)
+        ]
+
+
+CASES = [Case(right.resource, operation) for right in rights("", "") for operation in right.operations]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A pipeline with results, and the other cluster."""
+
+    pipeline: Pipeline
+    other: Secured
+
+    def command(self, user: str) -> list[str]:
+        """Return the command that copies the results to the end, as this user and with its name as prefix."""
+        document = json.loads(self.pipeline.file.read_text())
+        document["mirror"] = {"kafka": self.other.kafka(user, PASSWORD), "prefix": f"{user}."}
+        file = self.pipeline.folder / f"{user}.yaml"
+        file.write_text(json.dumps(document))
+        return [sys.executable, "-m", "skewless", "run", "mirror", "--drain", "-f", str(file)]
+
+    def mirror(self, user: str) -> subprocess.CompletedProcess[str]:
+        """Run this command."""
+        return subprocess.run(self.command(user), capture_output=True, text=True, timeout=RUN_S, check=False)
+
+
+@pytest.fixture(scope="module")
+def clusters(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+    pipeline = Pipeline(broker, tmp_path_factory.mktemp("pipeline"), Source(broker, 1))
+    pipeline.source.send(zipf_records(100, 1, seed=21, keys=10))
+    pipeline.drain()
+    with secured_broker(tmp_path_factory.mktemp("keys")) as other:
+        allowed = {"all": rights("all", pipeline.name)} | {str(case): case.left(pipeline.name) for case in CASES}
+        other.add_users(dict.fromkeys(allowed, PASSWORD))
+        other.allow(allowed)
+        existing = [str(case) for case in CASES if case.operation == "DescribeConfigs"]  # only such a copy is verified
+        partitions = pipeline.settings.topics.aggregator_partitions
+        create_with(
+            AdminClient(other.admin_options()), {f"{user}.{pipeline.name}.{TOPIC}": partitions for user in existing}
+        )
+        yield Clusters(pipeline, other)
+
+
+def test_rights_as_listed_let_a_mirror_create_and_write_its_copy(clusters: Clusters) -> None:
+    ended = clusters.mirror("all")
+    assert ended.returncode == 0, ended.stderr
+    again = clusters.mirror("all")
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.resource != "group"], ids=str)
+def test_rights_without_one_end_a_mirror_with_its_name(case: Case, clusters: Clusters) -> None:
+    ended = clusters.mirror(str(case))
+    assert ended.returncode == 3, ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    _, _, remedy = last.rpartition("; grant ")
+    assert str(case.operation) in remedy.partition(" on ")[0], last
+    assert "docs/how-to/copy-to-another-cluster.md lists" in remedy, last
+
+
+def test_rights_without_that_on_the_group_are_named_while_a_mirror_waits(clusters: Clusters, tmp_path: Path) -> None:
+    (case,) = (case for case in CASES if case.resource == "group")
+    log = tmp_path / "mirror.log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(clusters.command(str(case)), stderr=output)
+    try:
+        until(lambda: f"grant Read on group {case}.{clusters.pipeline.name}-mirror-offsets" in log.read_text())
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
