@@ -75,7 +75,7 @@ class WindowedStep(Step):
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Restore the watermarks and windows of the last commit."""
         committed, windows = decode_checkpoint(checkpoint), self._new_store()
-        windows.restore_time(committed.closed_until, committed.expired_until)
+        windows.restore_time(committed.closed_until, committed.kept_ms)
         for window, chunks in chunks_by_window(state).items():
             tables = {chunk: self._read_chunk(value) if value else None for chunk, value in chunks.items()}
             windows.restore(window, tables)

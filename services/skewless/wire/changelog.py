@@ -41,8 +41,8 @@ class WindowCheckpoint(msgspec.Struct):
     """Watermarks and idle flags of the worker partitions: the result of `WatermarkTracker.encode`."""
     closed_until: int | None = None
     """Windows that end at or before this time are closed."""
-    expired_until: int | None = None
-    """Windows that end at or before this time have expired. Checkpoints of 0.2 do not contain it."""
+    kept_ms: int | None = None
+    """Windows that end this time before `closed_until`, or earlier, have expired. None: an older checkpoint."""
     batch: str | UnsetType = UNSET
     """Last micro-batch of `skewless stream` whose partials are in the windows. The stages do not set it."""
     unsaved: tuple[int, int] | UnsetType = UNSET
@@ -70,7 +70,7 @@ def encode_checkpoint(
     watermarks: WatermarkTracker, windows: WindowStore, unsaved: tuple[int, int] | UnsetType = UNSET
 ) -> str:
     """Return the checkpoint of a partition as text."""
-    checkpoint = WindowCheckpoint(watermarks.encode(), windows.closed_until, windows.expired_until, unsaved=unsaved)
+    checkpoint = WindowCheckpoint(watermarks.encode(), windows.closed_until, windows.kept_ms, unsaved=unsaved)
     return msgspec.json.encode(checkpoint).decode()
 
 

@@ -86,6 +86,13 @@ class WindowStore:
         return sum(window.state in (WindowState.OPEN, WindowState.DEFERRED) for window in self._windows.values())
 
     @property
+    def kept_ms(self) -> int | None:
+        """Distance of `expired_until` from `closed_until`, which is shorter than the retention if this was raised."""
+        if self.closed_until is None or self.expired_until is None:
+            return None
+        return self.closed_until - self.expired_until
+
+    @property
     def starts(self) -> Collection[int]:
         """Starts of the windows in memory."""
         return [window.start for window, _ in self._in_memory()]
@@ -111,9 +118,10 @@ class WindowStore:
 
     # Restore and reopen
 
-    def restore_time(self, closed_until: int | None, expired_until: int | None) -> None:
-        """Restore the times up to which windows were closed and had expired, before the windows."""
-        self.expired_until = expired_until
+    def restore_time(self, closed_until: int | None, kept_ms: int | None) -> None:
+        """Restore `closed_until` and `kept_ms`, before the windows. Without `kept_ms`, it is the present retention."""
+        if closed_until is not None and kept_ms is not None:
+            self.expired_until = closed_until - kept_ms
         self.advance(closed_until)
 
     def restore(self, start: int, chunks: Mapping[ChunkId, pa.Table | None]) -> None:

@@ -61,7 +61,7 @@ class Sessions:
     def restart(self) -> None:
         """Replace the store by one that is restored from the changelog."""
         restored = SessionStore(COLUMNS, WINDOWS, **self._options)
-        restored.restore_time(self.store.closed_until, self.store.expired_until)
+        restored.restore_time(self.store.closed_until, self.store.kept_ms)
         for start, chunks in self.log.items():
             if chunks:
                 restored.restore(start, chunks)

@@ -72,25 +72,22 @@ def test_window_store_400_000_keys_are_written_and_compacted_in_bounded_records(
     assert counts(log) == dict.fromkeys(keys, 1) | {keys[0]: COMPACTION_THRESHOLD + 1}
 
 
-@pytest.mark.parametrize("expired_until", [None, 3000])
-def test_window_store_with_another_retention_after_a_restart_keeps_expired_windows_expired(
-    expired_until: int | None,
-) -> None:
+def test_window_store_with_another_retention_after_a_restart_keeps_expired_windows_expired() -> None:
     def partials(time: int) -> pa.Table:
         return pa.table({"pane": [time], "key": ["a"], "count": [1]})
 
     first = WindowStore([COUNT], windows=tumbling(1000), retention_ms=1000, updates=True)
-    first.restore_time(None, expired_until)
     list(first.flush(4000, 0))
-    assert (first.closed_until, first.expired_until) == (4000, 3000)
+    assert (first.closed_until, first.kept_ms) == (4000, 1000)
     longer = WindowStore([COUNT], windows=tumbling(1000), retention_ms=10_000, updates=True)
-    longer.restore_time(first.closed_until, first.expired_until)
+    longer.restore_time(first.closed_until, first.kept_ms)
     list(longer.flush(5000, 0))
+    assert longer.kept_ms == 2000
     for start, is_expired in ((0, True), (2000, True), (3000, False), (4000, False)):
         assert (longer.merge(partials(start)) is not None) == is_expired
     shorter = WindowStore([COUNT], windows=tumbling(1000), retention_ms=0, updates=True)
-    shorter.restore_time(first.closed_until, first.expired_until)
-    assert shorter.expired_until == 4000
+    shorter.restore_time(first.closed_until, first.kept_ms)
+    assert shorter.kept_ms == 0
 
 
 @pytest.fixture
