@@ -33,7 +33,10 @@ REPEATED = {
         rf"org\.apache\.kafka:kafka_2\.13:{N}",
     ),
     "kafka, clients": (("services/java-partitioner/pom.xml",), rf"<kafka\.version>{N}<"),
-    "java": (("deploy/Containerfile", "services/skewless/lab/local/java.py"), r"openjdk-(\d+)"),
+    "java": (
+        ("deploy/Containerfile", "services/skewless/lab/local/java.py"),
+        r'(?:install [^\n]*|PACKAGES = \(")openjdk-(\d+)',
+    ),
     "java, oldest": (("services/skewless/lab/local/java.py",), r"^MINIMUM = (\d+)$"),
     "java, docs": (("README.md", "docs/tutorial.md", "docs/how-to/backfill-with-spark.md"), r"Java (\d+) or newer"),
     "python": (
