@@ -178,7 +178,8 @@ def test_enricher_follows_its_table_while_it_runs(broker: str, tmp_path: Path) -
     assert {partition: found[partition][: len(rows)] for partition, rows in by_partition(first, before).items()} == (
         by_partition(first, before)
     )
-    assert "unreadable row: " in (pipeline.folder / "enricher-0.log").read_text()
+    # One process may have had all partitions meanwhile.
+    assert "unreadable row: " in "".join(log.read_text() for log in pipeline.folder.glob("enricher-*.log"))
 
 
 def test_enricher_whose_record_has_no_row_writes_a_dead_letter_that_is_replayed(broker: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -14,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 import skewless
 from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, zipf_records
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupReader
@@ -70,6 +71,30 @@ def test_reset_to_start_lets_the_pipeline_count_everything_again(broker: str, tm
 
     pipeline.drain()
     assert (differences(pipeline, expected), rows(database, table)) == ([], stored)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ["replace", "merge"])
+def test_reset_to_start_fills_another_table_that_the_sink_has_refused(broker: str, tmp_path: Path, mode: str) -> None:
+    source, database = Source(broker, 2), tmp_path / "results.db"
+    source.send(zipf_records(RECORDS, 2, seed=5, keys=50))
+    pipeline = Pipeline(broker, tmp_path, source, sink={"url": f"sqlite://{database}", "mode": mode, "table": "former"})
+    pipeline.drain()
+    stored = rows(database, "former")
+    document = json.loads(pipeline.file.read_text())
+    document["sink"]["table"] = "other"
+    pipeline.file.write_text(json.dumps(document))
+    stage = {"replace": "sink", "merge": "flusher"}[mode]
+    assert pipeline.start(stage).wait(WAIT_S) == 3
+    log = (pipeline.folder / f"{stage}-0.log").read_text()
+    assert "belong to table former, and sink.table is other" in log
+    assert "`skewless reset --to-start`" in log
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        rows(database, "other")
+
+    assert reset(pipeline, "--to-start", "--yes").exit_code == 0
+    pipeline.drain()
+    assert (rows(database, "other"), rows(database, "former")) == (stored, stored)
 
 
 def test_reset_delete_leaves_only_the_source(broker: str, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ class SqlOutput:
         with _Failures(self, "connecting"):
             self._database.connect()
             self._statements = self._database.statements
+            schema.require_own_offsets(self._database, *self._identity)  # before the other table is created
             if self._creates:
                 schema.apply(self._database)
             schema.require_fit(self._database)

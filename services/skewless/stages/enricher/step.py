@@ -13,7 +13,7 @@ from skewless.stages.enricher.settings import EnrichSettings, TableSettings
 from skewless.stages.enricher.table import Table
 from skewless.stages.stateless_step import StatelessStep
 from skewless.wire.dead_letters import dead_letter
-from skewless.wire.record import Batch, OutputRecord, OwnHeaders
+from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders
 
 ENRICHED = "enriched"
 
@@ -72,11 +72,16 @@ class EnricherStep(StatelessStep):
             if row in invalid:
                 yield dead_letter(batch.topic, batch, row, invalid[row])
             else:
-                # A field replaces a header of the record, also if the row is missing: the record would be counted
-                # under a value that is in no table.
-                kept = [header for header in headers if header[0] not in self._names]
-                yield OutputRecord(ENRICHED, value, key, batch.partition, timestamp, cast("OwnHeaders", kept + own))
+                kept = self._without_names(headers) if headers else ()
+                yield OutputRecord(ENRICHED, value, key, batch.partition, timestamp, cast("OwnHeaders", [*kept, *own]))
         self.tuples += len(added) - len(invalid)
+
+    def _without_names(self, headers: Headers) -> Headers:
+        """Drop the record's own headers of fields: without a row, it would be counted under what is in no table."""
+        for name, _ in headers:
+            if name in self._names:
+                return [header for header in headers if header[0] not in self._names]
+        return headers
 
     def collect_metrics(self) -> Iterator[Sample]:
         """Yield the numbers of rows, of unreadable rows, and of records without a row, by table."""
