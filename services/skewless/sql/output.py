@@ -296,7 +296,10 @@ class SqlOutput:
             metadata = join_offset_metadata(checkpoint, state_schema)
             offsets[TopicPartition(topic, number)] = CommittedOffset(offset, metadata, leader_epoch)
         self._known.update({partition: offsets.get(partition) for partition in requested})
-        return {partition: offsets[partition] for partition in requested if partition in offsets}
+        found = {partition: offsets[partition] for partition in requested if partition in offsets}
+        if found:  # a process that was killed may not have reported its last commit
+            self._progress.report({partition: committed.offset for partition, committed in found.items()})
+        return found
 
     def _require_no_rows(self) -> None:
         ((has_rows,),) = self._database.query(self._statements["rows_without_offsets"], self._identity)
