@@ -68,7 +68,8 @@ class Api:
             ) as response:
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
-            raise ValueError(f"{endpoint} {arguments}: {error.read().decode()}") from None
+            with error:
+                raise ValueError(f"{endpoint} {arguments}: {error.read().decode()}") from None
 
 
 def substitute_variables(expr: str, values: Mapping[str, str]) -> str:

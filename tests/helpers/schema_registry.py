@@ -117,7 +117,8 @@ class RegistryServer:
                 schema_id: int = json.load(answer)["id"]
                 return schema_id
         except HTTPError as error:
-            raise AssertionError(f"the registry refuses {text}: {error.read().decode()}") from error
+            with error:
+                raise AssertionError(f"the registry refuses {text}: {error.read().decode()}") from error
 
 
 @contextlib.contextmanager

@@ -237,7 +237,10 @@ def _trust(ca: Path) -> dict[str, str]:
 def make_keys(folder: Path) -> Keys:
     """Create an authority, and keys and certificates of a server at 127.0.0.1 and of clients (PEM)."""
     ca, ca_key = folder / "ca.crt", folder / "ca.key"
-    _openssl(*_NEW, "-nodes", "-x509", "-days", "2", "-subj", "/CN=test authority", "-keyout", ca_key, "-out", ca)
+    # Since 3.13, Python requires the extensions of RFC 5280.
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    authority = ("-nodes", "-x509", "-days", "2", "-subj", "/CN=test authority", *usage)
+    _openssl(*_NEW, *authority, "-keyout", ca_key, "-out", ca)
     key, certificate = _signed(folder, "broker", ("-nodes",))
     server = folder / "server.pem"
     server.write_bytes(key.read_bytes() + certificate.read_bytes() + ca.read_bytes())
@@ -254,7 +257,7 @@ def _signed(folder: Path, name: str, guard: tuple[str, ...]) -> tuple[Path, Path
     key, request, certificate = (folder / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
     _openssl(*_NEW, *guard, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
     names = folder / "names"
-    names.write_text("subjectAltName=IP:127.0.0.1\n")
+    names.write_text("subjectAltName=IP:127.0.0.1\nauthorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n")
     signed_by = ("-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial")
     _openssl("x509", "-req", "-days", "2", "-in", request, *signed_by, "-extfile", names, "-out", certificate)
     return key, certificate

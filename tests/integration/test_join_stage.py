@@ -79,7 +79,8 @@ def readiness(tested: Joined, holds: Callable[[dict[str, Any]], bool]) -> dict[s
             with urllib.request.urlopen(page, timeout=5) as answer:
                 found.update(json.load(answer))
         except urllib.error.HTTPError as error:
-            found.update(json.load(error))
+            with error:
+                found.update(json.load(error))
         except OSError:
             return False
         return holds(found)

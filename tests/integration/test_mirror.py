@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_mirror_killed_and_cut_off_feeds_a_flusher_that_equals_a_plain_count(
     document["sink"] = {"url": f"sqlite://{tmp_path}/results.db", "mode": "merge", "table": "results"}
     ended = run("flusher", document, tmp_path)
     assert ended.exit_code == 0, ended.output
-    with sqlite3.connect(tmp_path / "results.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
         rows = connection.execute("SELECT strftime('%s', window_start) * 1000, key, count FROM results").fetchall()
     expected = truth(read(broker, pipeline.source.topic))
     assert {(start, key): count for start, key, count in rows} == expected.counts

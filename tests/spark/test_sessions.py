@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -121,7 +122,7 @@ def test_sessions_with_every_stage_killed_equal_a_plain_loop_the_table_and_the_a
     assert wrong == []
     assert sessions_of(last.values()) == expected
     assert deleted(pipeline) == (emit == "updates")
-    with sqlite3.connect(tmp_path / "results.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "results.db")) as connection:
         rows = connection.execute("select window_start, window_end, key, count, sum from results").fetchall()
     stored = {(time_ms(start), time_ms(end), key): (count, total) for start, end, key, count, total in rows}
     assert stored == expected

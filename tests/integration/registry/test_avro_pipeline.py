@@ -116,7 +116,8 @@ def readiness(port: int) -> str:
         with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
             return str(answer.read().decode())
     except HTTPError as error:
-        return error.read().decode()
+        with error:
+            return error.read().decode()
     except OSError:
         return ""
 
