@@ -656,6 +656,13 @@ class PipelineSettings(SettingsModel):
             yield from self._lateness_of_pairs(self.joined)
         if topology.REPARTITIONED.holds(self):
             yield from self._retention_of_records(self.joined)
+            if self.transport.guarantee != "exactly_once":
+                # A copy of a record has an offset of its own, so the join would find no partner for it.
+                yield (
+                    f"transport.guarantee: {self.transport.guarantee} is not possible with join.repartition: always, "
+                    "because records that left and right write again after a crash would be unmatched. Set "
+                    "exactly_once, or give both topics the same keys and partitions and set join.repartition: never"
+                )
         if self.enrich is not None:
             yield from self._enrich_problems()
         for path, topic in (self.user_topics | self.table_topics).items():

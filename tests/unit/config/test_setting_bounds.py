@@ -141,5 +141,14 @@ def test_settings_repartitioned_join_requires_the_retention_of_its_topics() -> N
         PipelineSettings.model_validate({"name": "p", "join": join})
 
 
+def test_settings_repartitioned_join_without_transactions_is_refused() -> None:
+    transport = {"guarantee": "at_least_once"}
+    with pytest.raises(
+        ValidationError, match=r"transport\.guarantee: at_least_once is not possible with join\.repartition: always"
+    ):
+        PipelineSettings.model_validate({"name": "p", "join": JOIN | {"repartition": "always"}, "transport": transport})
+    PipelineSettings.model_validate({"name": "p", "join": JOIN, "transport": transport})
+
+
 def test_settings_source_topic_of_another_pipeline_is_accepted() -> None:
     PipelineSettings.model_validate(BASE | {"source": {"topic": "other.aggregates"}})
