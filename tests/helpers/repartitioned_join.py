@@ -1,0 +1,65 @@
+"""Runs the stages left, right and join over topics in memory, as the engine does: a blocked partition is not read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from helpers.in_memory_batch import InMemoryBatch
+from helpers.join_stage import PARTITIONS, JoinRun, step_rules
+from skewless.algorithms.join.window_join import JoinRules, Side
+from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, RepartitionStep
+from skewless.wire.record import OutputRecord
+
+READ_RECORDS = 10
+"""Records that the join reads at once."""
+
+
+class RepartitionedJoin:
+    """Two topics with some partitions each, whose records one partition of the join merges."""
+
+    def __init__(self, join: JoinRules, partitions: int, **changes: Any) -> None:
+        self._rules = step_rules(join, merged_partitions=dict.fromkeys(Side, partitions), **changes)
+        self.join = JoinRun(self._rules)
+        self.offsets = {side: [0] * partitions for side in Side}
+        self.stages = {side: self._stage(side, join) for side in Side}
+
+    def _stage(self, side: Side, join: JoinRules) -> RepartitionStep:
+        rules = RepartitionRules(
+            side=side, records=replace(self._rules.sides[side], keyed=False), disorder_ms=join.disorder_ms(side),
+            partitions=1, max_drift_ms=self._rules.max_drift_ms, idle_timeout_ms=self._rules.idle_timeout_ms,
+            max_ahead_ms=self._rules.max_ahead_ms, drain=self._rules.drain,
+        )  # fmt: skip
+        step = RepartitionStep(rules)
+        for partition in range(len(self.offsets[side])):
+            step.assign(partition, None, ())
+        return step
+
+    def write(self, side: Side, partition: int, *records: OutputRecord) -> list[OutputRecord]:
+        """Write records to a topic, let its stage process them to the ends and commit, and return all it writes."""
+        stage, first = self.stages[side], self.offsets[side][partition]
+        self.offsets[side][partition] += len(records)
+        outputs: list[OutputRecord] = []
+        if records:
+            batch = InMemoryBatch(partition, records, range(first, first + len(records)))
+            outputs += stage.process(batch, self.join.now)
+        for each in range(len(self.offsets[side])):
+            stage.end_of_partition(each, self.join.now)
+        outputs += stage.flush(self.join.now)
+        self.join.logs[side] += [output for output in outputs if output.topic == RECORD_TOPICS[side]]
+        return outputs
+
+    def run(self) -> None:
+        """Let the join read what it does not block, and commit, until nothing is left to read."""
+        while True:
+            before = dict(self.join.offsets)
+            for side, partition in PARTITIONS.items():
+                if partition not in self.join.step.blocked:
+                    self.join.read(side, READ_RECORDS)
+            self.join.commit([side for side in Side if not self.unread(side)])
+            if self.join.offsets == before:
+                return
+
+    def unread(self, side: Side) -> int:
+        """Return the number of records that the join has not read."""
+        return len(self.join.logs[side]) - self.join.offsets[side]

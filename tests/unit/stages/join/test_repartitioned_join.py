@@ -1,0 +1,82 @@
+"""The stages left, right and join together: silent partitions, new partitions, and a buffer that is full."""
+
+from __future__ import annotations
+
+from helpers.join_stage import PARTITIONS, JoinRun, record, step_rules
+from helpers.repartitioned_join import RepartitionedJoin
+from skewless.algorithms.join.window_join import JoinRules, Side
+
+PLAIN = JoinRules(apart_ms=10, left_disorder_ms=0, right_disorder_ms=0)
+LEFT, RIGHT = Side
+TIMEOUT_MS = 1_000
+
+
+def ids(run: JoinRun, topic: str) -> list[str]:
+    return [row["id"] for row in run.texts(topic)]
+
+
+def test_repartitioned_join_silent_topic_follows_the_other_one_after_the_idle_timeout() -> None:
+    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
+    plain = JoinRun(step_rules(PLAIN, idle_timeout_ms=TIMEOUT_MS))
+    for side, each in ((RIGHT, record("x", 5)), (LEFT, record("x", 3))):
+        stages.write(side, 0, each)
+        plain.append(side, each)
+    for number in range(1, 6):
+        plain.now = stages.join.now = plain.now + TIMEOUT_MS
+        each = record(f"a{number}", 1000 * number)
+        stages.write(LEFT, 0, each)
+        stages.write(RIGHT, 0)
+        stages.run()
+        plain.append(LEFT, each)
+        plain.commit(at_end=[RIGHT])
+    assert ids(stages.join, "unmatched-left") == ids(plain, "unmatched-left") == ["a1", "a2", "a3", "a4"]
+    assert stages.join.step.waiting == ()
+    assert stages.join.step.idle(PARTITIONS[RIGHT])
+
+
+def test_repartitioned_join_silent_topic_of_which_a_partition_is_active_waits_for_it() -> None:
+    stages = RepartitionedJoin(PLAIN, 2, idle_timeout_ms=TIMEOUT_MS)
+    stages.write(RIGHT, 0, record("x", 5))
+    stages.join.now += TIMEOUT_MS
+    stages.write(RIGHT, 1, record("y", 5))
+    for partition in range(2):
+        stages.write(LEFT, partition, record(f"a{partition}", 1000))
+    stages.run()
+    assert ids(stages.join, "unmatched-left") == []
+    assert not stages.join.step.idle(PARTITIONS[RIGHT])
+    (waiting,) = stages.join.step.waiting
+    assert waiting.endswith("read, in partition 1: write to it, or wait for join.idle_timeout_s")
+
+
+def test_repartitioned_join_records_after_a_silence_wait_again_before_their_report_is_read() -> None:
+    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
+    stages.write(RIGHT, 0, record("x", 1000))
+    stages.write(LEFT, 0, record("a", 1000))
+    stages.join.now += TIMEOUT_MS
+    stages.write(RIGHT, 0)
+    stages.write(LEFT, 0, record("b", 2000))
+    stages.run()
+    assert stages.join.step.idle(PARTITIONS[RIGHT])
+    stages.write(RIGHT, 0, record("b", 2000), record("c", 2001))
+    stages.join.read(RIGHT, 1)
+    stages.write(LEFT, 0, record("d", 3000))
+    stages.join.read(LEFT, 10)
+    stages.join.commit()
+    stages.run()
+    assert ids(stages.join, "joined") == ["b"]
+    assert stages.join.texts("join-late") == []
+
+
+def test_repartitioned_join_idle_partition_of_an_earlier_run_has_not_ended_a_bounded_one() -> None:
+    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
+    stages.write(RIGHT, 0, record("x", 1000))
+    stages.write(LEFT, 0, record("a", 1000))
+    stages.join.now += TIMEOUT_MS
+    stages.write(RIGHT, 0)
+    stages.run()
+    bounded = step_rules(PLAIN, merged_partitions=dict.fromkeys(Side, 1), idle_timeout_ms=TIMEOUT_MS, drain=True)
+    stages.join.rules = bounded
+    stages.join.start()
+    stages.write(LEFT, 0, record("b", 2000))
+    stages.run()
+    assert ids(stages.join, "unmatched-left") == []
