@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,22 +19,29 @@ READ_RECORDS = 10
 class RepartitionedJoin:
     """Two topics with some partitions each, whose records one partition of the join merges."""
 
-    def __init__(self, join: JoinRules, partitions: int, **changes: Any) -> None:
-        self._rules = step_rules(join, merged_partitions=dict.fromkeys(Side, partitions), **changes)
+    def __init__(self, join: JoinRules, partitions: int | Mapping[Side, int], **changes: Any) -> None:
+        counts = dict.fromkeys(Side, partitions) if isinstance(partitions, int) else partitions
+        self._rules = step_rules(join, merged_partitions=counts, **changes)
         self.join = JoinRun(self._rules)
-        self.offsets = {side: [0] * partitions for side in Side}
-        self.stages = {side: self._stage(side, join) for side in Side}
+        self.offsets = {side: [0] * counts[side] for side in Side}
+        self.stages = {side: self._stage(side) for side in Side}
 
-    def _stage(self, side: Side, join: JoinRules) -> RepartitionStep:
+    def _stage(self, side: Side) -> RepartitionStep:
+        join = self._rules
         rules = RepartitionRules(
-            side=side, records=replace(self._rules.sides[side], keyed=False), disorder_ms=join.disorder_ms(side),
-            partitions=1, max_drift_ms=self._rules.max_drift_ms, idle_timeout_ms=self._rules.idle_timeout_ms,
-            max_ahead_ms=self._rules.max_ahead_ms, drain=self._rules.drain,
+            side=side, records=replace(join.sides[side], keyed=False), disorder_ms=join.join.disorder_ms(side),
+            partitions=1, max_drift_ms=join.max_drift_ms, idle_timeout_ms=join.idle_timeout_ms,
+            max_ahead_ms=join.max_ahead_ms, drain=join.drain,
         )  # fmt: skip
         step = RepartitionStep(rules)
         for partition in range(len(self.offsets[side])):
             step.assign(partition, None, ())
         return step
+
+    def add_partition(self, side: Side) -> None:
+        """Add a partition to a topic. Its stage reads it."""
+        self.stages[side].assign(len(self.offsets[side]), None, ())
+        self.offsets[side].append(0)
 
     def write(self, side: Side, partition: int, *records: OutputRecord) -> list[OutputRecord]:
         """Write records to a topic, let its stage process them to the ends and commit, and return all it writes."""

@@ -164,6 +164,12 @@ class WatermarkTracker:
         not_ended: NDArray[np.bool_] = self._watermarks != MAX_WATERMARK
         return not_ended & ~self._idle if self._exclude_idle else not_ended
 
+    def grow(self, upstreams: int) -> None:
+        """Add upstream partitions without a watermark, so that there are at least `upstreams`."""
+        added = max(upstreams - len(self._watermarks), 0)
+        self._watermarks = np.append(self._watermarks, np.full(added, UNINITIALIZED, dtype=np.int64))
+        self._idle = np.append(self._idle, np.zeros(added, dtype=np.bool_))
+
     def take_over(self, other: WatermarkTracker, positions: Sequence[int | None]) -> None:
         """Set upstream partitions to the state that they have in another tracker.
 

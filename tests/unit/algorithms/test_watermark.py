@@ -86,6 +86,17 @@ def test_watermark_tracker_slowest_are_the_active_partitions_without_or_with_the
     assert tracker.slowest() == []
 
 
+def test_watermark_tracker_that_grows_waits_for_the_new_partitions_and_keeps_the_others() -> None:
+    tracker = WatermarkTracker(2)
+    tracker.update({0: 30, 1: 20}, idle=[1])
+    tracker.grow(1)
+    assert tracker.watermark() == 30
+    tracker.grow(4)
+    assert tracker.slowest() == [2, 3]
+    tracker.update({2: 25, 3: 40})
+    assert tracker.watermark() == 25
+
+
 def test_watermark_tracker_idle_partition_keeps_its_watermark() -> None:
     watermarks = WatermarkTracker(2)
     watermarks.update({0: 30, 1: 20})

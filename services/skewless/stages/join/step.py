@@ -12,7 +12,7 @@ from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.join.alignment import Alignment
 from skewless.algorithms.join.held_records import NO_RECORDS, Records
 from skewless.algorithms.join.window_join import END_OF_TIME, JoinRules, Side, SideState, WindowJoin
-from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkTracker
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkTracker, encoded_upstreams
 from skewless.engine.step import HistogramSample, MultiInputStep, Sample
 from skewless.errors import BadRecordError, BrokerError
 from skewless.parsing.batch_slices import slices
@@ -22,10 +22,10 @@ from skewless.stages.source_partition import PartitionActivity
 from skewless.wire import join_changelog
 from skewless.wire.aggregates import Encode, encode_json
 from skewless.wire.dead_letters import dead_letter
-from skewless.wire.headers import update_watermarks, watermarks_of
+from skewless.wire.headers import idle_of, update_watermarks, watermarks_of
 from skewless.wire.join_changelog import Block, JoinCheckpoint
 from skewless.wire.joined import JOINED_HEADERS, joined_records, late_records, unmatched_records
-from skewless.wire.record import Batch, OutputRecord, OwnHeaders
+from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders
 from skewless.wire.timed_records import records_in
 from skewless.wire.topic_partition import TopicPartition
 
@@ -48,7 +48,9 @@ class JoinStepRules:
     max_ahead_ms: int
     drain: bool
     merged_partitions: Mapping[Side, int] | None = None
-    """Number of partitions of the user's topics whose records each input partition merges. None: it merges none."""
+    """Number of partitions of the user's topics whose records each input partition merges. None: it merges none.
+
+    The smaller topic may get more partitions."""
     encode: Encode = encode_json
     """Returns the value of a pair."""
     headers: OwnHeaders = field(default_factory=lambda: JOINED_HEADERS)
@@ -107,6 +109,8 @@ class JoinStep(MultiInputStep):
         if self._rules.merged_partitions is not None:
             source.merged = WatermarkTracker(self._rules.merged_partitions[self._side(partition)])
             if committed.sources:
+                # A broker that does not know a new partition yet gives fewer partitions than have reported.
+                source.merged.grow(encoded_upstreams(committed.sources))
                 source.merged.decode(committed.sources)
             # An earlier bounded run may have ended partitions that have new records now.
             ended = source.merged.ended()
@@ -187,12 +191,19 @@ class JoinStep(MultiInputStep):
         headers = batch.headers if reports else ()
         for row in reports:
             try:
+                self._grow(source.merged, headers[row])
                 update_watermarks(source.merged, headers[row])
             except BadRecordError as error:
                 invalid[row] = str(error)
             else:
                 source.ended_before -= watermarks_of(headers[row]).keys()
         return records, invalid
+
+    def _grow(self, merged: WatermarkTracker, headers: Headers) -> None:
+        """Add partitions that the user's topic has got since the start, up to as many as the other one has."""
+        reported = max(watermarks_of(headers).keys() | idle_of(headers), default=0) + 1
+        if reported <= max((self._rules.merged_partitions or {}).values(), default=0):
+            merged.grow(reported)
 
     def _add(self, number: int, side: Side, join: WindowJoin, records: Records) -> Iterator[OutputRecord]:
         rules = self._rules.sides[side]

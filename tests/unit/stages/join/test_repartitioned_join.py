@@ -80,3 +80,39 @@ def test_repartitioned_join_idle_partition_of_an_earlier_run_has_not_ended_a_bou
     stages.write(LEFT, 0, record("b", 2000))
     stages.run()
     assert ids(stages.join, "unmatched-left") == []
+
+
+def test_repartitioned_join_smaller_topic_that_gets_a_partition_goes_on_with_it_also_after_a_restart() -> None:
+    stages = RepartitionedJoin(PLAIN, {LEFT: 3, RIGHT: 2})
+
+    def write(number: int, partitions: int) -> None:
+        for side, count in ((LEFT, 3), (RIGHT, partitions)):
+            for partition in range(count):
+                stages.write(side, partition, record(f"{side.value}-{number}-{partition}", 100 * number))
+        stages.run()
+
+    write(1, 2)
+    write(2, 2)
+    stages.add_partition(RIGHT)
+    stages.write(RIGHT, 2, record("new", 150))
+    write(3, 2)
+    assert stages.join.step.watermark(PARTITIONS[RIGHT]) == 200  # the new partition is at 150
+    write(4, 3)
+    stages.join.crash()  # the rules still have the former number
+    write(5, 3)
+    assert stages.join.step.watermark(PARTITIONS[RIGHT]) == 500
+    assert len(stages.join.texts("unmatched-left")) == 3 * 4
+    assert not [output for output in stages.join.outputs if output.topic == "dead-letters"]
+
+
+def test_repartitioned_join_report_of_more_partitions_than_the_join_has_is_a_dead_letter() -> None:
+    stages = RepartitionedJoin(PLAIN, {LEFT: 2, RIGHT: 1})
+    for _ in range(2):
+        stages.add_partition(RIGHT)
+    stages.write(RIGHT, 1, record("a", 5))
+    stages.run()
+    assert not [output for output in stages.join.outputs if output.topic == "dead-letters"]
+    stages.write(RIGHT, 2, record("b", 5))
+    stages.run()
+    (letter,) = [output for output in stages.join.outputs if output.topic == "dead-letters"]
+    assert "right: upstream partition 2 is unknown: there are 2" in str(letter.headers)
