@@ -212,7 +212,7 @@ def check_stage(settings: PipelineSettings, stage: topology.Stage, counts: Mappi
     # Without a source, the topics that have its number of partitions have that of the joined topics.
     if joined := _most_partitions(settings, counts):
         references = dict.fromkeys(("source", "join"), joined)
-    _refuse(_co_partitioning_problems(settings, counts))
+    _refuse(_joined_partitions_problems(settings, counts))
     if "left" in stage.inputs_of(settings):
         _refuse(_retention_problems(settings, Admin(settings.kafka)))
     if settings.source is not None:
@@ -271,7 +271,7 @@ def joined_topics_problems(settings: PipelineSettings) -> list[str]:
     Raises BrokerError if one of the topics does not exist.
     """
     counts = _partition_counts(settings, *_joined_topics(settings))
-    return [*_co_partitioning_problems(settings, counts), *_retention_problems(settings, Admin(settings.kafka))]
+    return [*_joined_partitions_problems(settings, counts), *_retention_problems(settings, Admin(settings.kafka))]
 
 
 def _joined_topics(settings: PipelineSettings) -> list[str]:
@@ -290,10 +290,12 @@ def _refuse(problems: Iterator[str]) -> None:
         raise BrokerError(problem)
 
 
-def _co_partitioning_problems(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line if the joined topics have different numbers of partitions."""
+def _joined_partitions_problems(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line if the joined topics have different numbers of partitions, or too many."""
     found = [(topic, counts[topic]) for topic in _joined_topics(settings) if topic in counts]
-    if len({count for _, count in found}) > 1 and not topology.REPARTITIONED.holds(settings):
+    if topology.REPARTITIONED.holds(settings):
+        yield from (_above_limit(count, topic) for topic, count in found if count > MAX_SOURCE_PARTITIONS)
+    elif len({count for _, count in found}) > 1:
         (left, left_count), (right, right_count) = found
         yield (
             f"topic {left} has {left_count} partitions and topic {right} has {right_count}: the join reads an id from "
@@ -351,11 +353,16 @@ def check_limit(count: int, topic: str) -> None:
     `topic` is its full name.
     """
     if count > MAX_SOURCE_PARTITIONS:
-        # A worker's checkpoint has a watermark for each, and Kafka limits the metadata of an offset to 4,096 bytes.
-        raise ConfigurationError(
-            f"topic {topic} has {count} partitions, the maximum is {MAX_SOURCE_PARTITIONS}: use source topics with "
-            "fewer partitions"
-        )
+        raise ConfigurationError(_above_limit(count, topic))
+
+
+def _above_limit(count: int, topic: str) -> str:
+    # A checkpoint of a worker or of a join has a watermark for each, and Kafka limits the metadata of an offset to
+    # 4,096 bytes.
+    return (
+        f"topic {topic} has {count} partitions, the maximum is {MAX_SOURCE_PARTITIONS}: use source topics with "
+        "fewer partitions"
+    )
 
 
 def _partition_counts(settings: PipelineSettings, *topics: str) -> dict[str, int]:
@@ -384,7 +391,7 @@ def check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics
 def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
     """Return the specifications of all topics, and the descriptions of those that exist by name."""
     counts = _partition_counts(settings, *settings.user_topics.values(), *settings.table_topics.values())
-    _refuse(_co_partitioning_problems(settings, counts))
+    _refuse(_joined_partitions_problems(settings, counts))
     _refuse(_retention_problems(settings, admin))
     _refuse(_table_problems(settings, admin))
     join_partitions = max((counts[topic] for topic in _joined_topics(settings)), default=1)

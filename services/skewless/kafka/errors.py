@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError, TransactionAbortedError
+from skewless.wire.offset_metadata import MAX_CHARACTERS
 
 TOPIC_BYTES = 2 * RECORD_BYTES
 """Required `max.message.bytes` of a topic."""
@@ -40,6 +41,7 @@ class ErrorClass(Enum):
     UNAUTHORIZED = ("a permission is missing", Remedy.END)
     UNKNOWN_TOPIC = ("a topic or partition does not exist", Remedy.END)
     TOO_LARGE = ("a record exceeds a size limit of the topic", Remedy.END)
+    METADATA_TOO_LARGE = ("the metadata of an offset exceeds a limit of the brokers", Remedy.END)
     SESSION_TIMEOUT = ("the brokers refuse the session timeout", Remedy.END)
 
     def __init__(self, cause: str, remedy: Remedy) -> None:
@@ -101,6 +103,7 @@ ERRORS: Mapping[int, ErrorClass] = {
     KafkaError._UNKNOWN_PARTITION: _C.UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError.MSG_SIZE_TOO_LARGE: _C.TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE: _C.TOO_LARGE,
+    KafkaError.OFFSET_METADATA_TOO_LARGE: _C.METADATA_TOO_LARGE,
     KafkaError.INVALID_SESSION_TIMEOUT: _C.SESSION_TIMEOUT,
 }
 """The class of each error code that means the same wherever it occurs."""
@@ -151,6 +154,11 @@ def authorization_error(error: KafkaError, operation: str, acl_operation: str) -
             f"a record is too large while {operation}: {error.str()}; set that topic's max.message.bytes="
             f"{TOPIC_BYTES} or more (`kafka-configs.sh --alter --entity-type topics --add-config ..`, and in "
             "topics.options if it is set there), and kafka.options.message.max.bytes as much, if it is set"
+        )
+    if error_class is ErrorClass.METADATA_TOO_LARGE:
+        return BrokerError(
+            f"a checkpoint is too large while {operation}: {error.str()}; set offset.metadata.max.bytes="
+            f"{MAX_CHARACTERS} or more at the brokers ({MAX_CHARACTERS} is Kafka's default)"
         )
     if error_class is not ErrorClass.UNAUTHORIZED:
         return None

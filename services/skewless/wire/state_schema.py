@@ -15,6 +15,8 @@ DIGEST = "sha256:"
 DIGEST_CHARACTERS = 32
 COLUMN_CHARACTERS = 48
 """Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
+TOPIC_CHARACTERS = 48
+"""The same for the name of a joined topic."""
 
 
 PARSING = (
@@ -68,23 +70,34 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
 
     def __post_init__(self) -> None:
         """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
-        if len(self.columns) > COLUMN_CHARACTERS:
-            digest = hashlib.sha256(self.columns.encode()).hexdigest()[:DIGEST_CHARACTERS]
-            msgspec.structs.force_setattr(self, "columns", f"{DIGEST}{digest}")
+        msgspec.structs.force_setattr(self, "columns", _shortened(self.columns, COLUMN_CHARACTERS))
+
+
+def _shortened(text: str, characters: int) -> str:
+    """Return a text, or its digest if it is longer than this."""
+    if len(text) <= characters:
+        return text
+    return f"{DIGEST}{hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]}"
 
 
 class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=101, forbid_unknown_fields=True):
-    """The state schema of a join, which has no state in common with the other stages."""
+    """The state schema of a join, which has no state in common with the other stages. It has at most 240 characters."""
 
     apart_ms: int
     sync_delay_ms: int
     window_ms: int
     left_topic: str
+    """Name of the topic, or DIGEST and its digest if it is long."""
     right_topic: str
     left: str
     """Digest of the settings that records of this side are read by: a restart reads held records again."""
     right: str
     repartition: Literal["never", "always"] = "never"
+
+    def __post_init__(self) -> None:
+        """Replace long names of topics: the watermarks of many partitions need the room."""
+        for side in ("left_topic", "right_topic"):
+            msgspec.structs.force_setattr(self, side, _shortened(getattr(self, side), TOPIC_CHARACTERS))
 
 
 AnySchema = StateSchema | JoinSchema
@@ -130,9 +143,13 @@ def _join_incompatibilities(previous: JoinSchema, current: JoinSchema) -> Iterat
     for side in ("left", "right"):
         topic, previous_topic = (getattr(schema, f"{side}_topic") for schema in (current, previous))
         if topic != previous_topic:
-            yield f"join.{side}.topic: is {topic}, was {previous_topic}"
+            yield f"join.{side}.topic: is {_topic_text(topic)}, was {_topic_text(previous_topic)}"
         if getattr(current, side) != getattr(previous, side):
             yield f"join.{side}: format, id, time or limits have changed"
+
+
+def _topic_text(topic: str) -> str:
+    return f"a topic with a long name (digest {topic})" if topic.startswith(DIGEST) else topic
 
 
 _CHANGED_FROM: dict[Engine, str] = {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from skewless import topology
+from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
@@ -130,3 +131,24 @@ def test_repartitioned_join_topic_that_has_grown_is_refused(monkeypatch: pytest.
     with_topics(monkeypatch, left=2, right=4, **{"p.left-records": 3, "p.right-records": 3})
     with pytest.raises(SkewlessError, match=r"p\.left-records has 3 partitions.*right has 4"):
         stage_partitions(ALWAYS, "join")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_repartitioned_join_topic_with_too_many_partitions_is_refused(
+    side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = MAX_SOURCE_PARTITIONS
+    for counts, is_allowed in (({"left": 1, "right": 1, side: allowed}, True), ({side: allowed + 1}, False)):
+        found = {"left": allowed, "right": allowed} | counts
+        with_topics(monkeypatch, **found, **dict.fromkeys(("p.left-records", "p.right-records"), max(found.values())))
+        for stage in ("left", "right", "join"):
+            if is_allowed:
+                stage_partitions(ALWAYS, stage)
+                continue
+            with pytest.raises(BrokerError, match=f"topic {side} has 3001 partitions, the maximum is 3000"):
+                stage_partitions(ALWAYS, stage)
+    with pytest.raises(BrokerError, match=f"topic {side} has 3001 partitions"):
+        topic_plan.check(ALWAYS)
+    assert [problem.split(",")[0] for problem in topic_plan.joined_topics_problems(ALWAYS)] == [
+        f"topic {side} has 3001 partitions"
+    ]

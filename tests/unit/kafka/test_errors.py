@@ -59,6 +59,13 @@ def test_transaction_error_record_too_large_names_topic_option_and_setting(code:
         assert part in str(found)
 
 
+def test_transaction_error_metadata_of_an_offset_too_large_ends_with_the_option_of_the_brokers() -> None:
+    error = KafkaException(KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE))
+    found = classify_transaction_error(error, "sending offsets")
+    assert isinstance(found, BrokerError)
+    assert "offset.metadata.max.bytes=4096" in str(found)
+
+
 @pytest.mark.parametrize(
     "code",
     [
@@ -89,6 +96,7 @@ ENDS: dict[ErrorClass, type[Exception]] = {
     ErrorClass.UNAUTHORIZED: BrokerError,
     ErrorClass.UNKNOWN_TOPIC: BrokerError,
     ErrorClass.TOO_LARGE: BrokerError,
+    ErrorClass.METADATA_TOO_LARGE: BrokerError,
 }
 """The error with which the process ends, for a consumer and a producer."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, MAX_WATERMARK, WatermarkTracker
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import schema_of_stage, state_schema_of
 from skewless.config.watcher import ConfigWatcher
@@ -24,6 +25,7 @@ from skewless.wire.state_schema import (
     PARSING_CHARACTERS,
     AnySchema,
     StateSchema,
+    encode_schema,
     incompatibilities,
 )
 
@@ -314,13 +316,30 @@ def test_join_schema_of_changed_settings_names_them(changes: dict[str, Any], exp
     assert list(incompatibilities(before, after)) == expected
 
 
-def test_join_schema_fits_into_the_metadata_of_an_offset() -> None:
-    sides = {side: {"topic": side[0] * 249, "id": {"field": "id"}} for side in ("left", "right")}
-    settings = PipelineSettings.model_validate({"name": "p", "join": {**sides, "apart_s": 315_360_000}})
-    checkpoint = encode_checkpoint(JoinCheckpoint(2**62, 2**62, 2**62))
-    written = encode_offset_metadata(checkpoint, schema_of_stage(settings, "join"))
-    assert len(written) < KAFKA_LIMIT
-    assert decode_offset_metadata(written).state_schema == schema_of_stage(settings, "join")
+def join_with_topics(left: str, right: str) -> AnySchema:
+    sides = {side: {"topic": topic, "id": {"field": "id"}} for side, topic in (("left", left), ("right", right))}
+    join = {**sides, "apart_s": 315_360_000, "repartition": "always"}
+    settings = {"name": "p", "join": join, "topics": {"internal_retention_s": 630_720_000}}
+    return schema_of_stage(PipelineSettings.model_validate(settings), "join")
+
+
+@pytest.mark.parametrize("characters", [1, 48, 49, 249])
+def test_join_schema_fits_next_to_the_watermarks_of_all_partitions(characters: int) -> None:
+    current = join_with_topics("l" * characters, "r" * characters)
+    watermarks = WatermarkTracker(MAX_SOURCE_PARTITIONS)
+    watermarks.update({number: 10**12 + number * 10**6 for number in range(MAX_SOURCE_PARTITIONS)})
+    checkpoint = encode_checkpoint(JoinCheckpoint(MAX_WATERMARK, MAX_WATERMARK, 10**9, watermarks.encode()))
+    written = encode_offset_metadata(checkpoint, current)
+    assert len(encode_schema(current)) <= 240
+    assert len(checkpoint) <= STEP_LIMIT
+    assert len(written) <= KAFKA_LIMIT
+    assert decode_offset_metadata(written).state_schema == current
+
+
+def test_join_schema_of_another_topic_with_a_long_name_differs() -> None:
+    before, after = join_with_topics("l" * 249, "right"), join_with_topics("m" * 249, "right")
+    (line,) = incompatibilities(before, after)
+    assert line.startswith(f"join.left.topic: is a topic with a long name (digest {DIGEST}")
 
 
 def test_incompatibilities_of_a_join_and_another_stage_say_so() -> None:
