@@ -9,8 +9,10 @@ from typing import Any
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_stage import PARTITIONS, JoinRun, step_rules
 from skewless.algorithms.join.window_join import JoinRules, Side
+from skewless.algorithms.watermark import WatermarkState
 from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, RepartitionStep
 from skewless.wire.record import OutputRecord
+from skewless.wire.repartition_checkpoint import first_state
 
 READ_RECORDS = 10
 """Records that the join reads at once."""
@@ -59,6 +61,7 @@ class RepartitionedJoin:
 
     def run(self) -> None:
         """Let the join read what it does not block, and commit, until nothing is left to read."""
+        self.join.step.first_states = self._first_states
         while True:
             before = dict(self.join.offsets)
             for side, partition in PARTITIONS.items():
@@ -67,6 +70,10 @@ class RepartitionedJoin:
             self.join.commit([side for side in Side if not self.unread(side)])
             if self.join.offsets == before:
                 return
+
+    def _first_states(self, side: Side) -> dict[int, WatermarkState]:
+        stage, disorder_ms = self.stages[side], self._rules.join.disorder_ms(side)
+        return {each: first_state(stage.checkpoint(each), disorder_ms) for each in range(len(self.offsets[side]))}
 
     def unread(self, side: Side) -> int:
         """Return the number of records that the join has not read."""

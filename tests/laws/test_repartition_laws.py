@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_oracle import Event, answer, late
-from helpers.join_stage import NOW, JoinRun, step_rules
+from helpers.join_stage import NOW, JoinRun, record, step_rules
 from helpers.join_stage import PARTITIONS as JOINED
+from helpers.repartitioned_join import RepartitionedJoin
 from skewless.algorithms.join.window_join import JoinRules, Side
+from skewless.stages.join.step import ASK_INTERVAL_MS
 from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, RepartitionStep
 from skewless.wire.record import OutputRecord
+from skewless.wire.repartition_checkpoint import first_state
 
 PARTITIONS = 2
 """Partitions of each of the user's topics. Their records are merged in one partition."""
@@ -184,6 +187,55 @@ def test_repartitioned_join_second_bounded_run_does_not_take_the_earlier_end_for
     run.finish()
     assert_outcome(run.join, run.stages, JoinRules(5, 0, 0))
     assert [pair["id"] for pair in run.join.texts("joined")] == ["a", "b"]
+
+
+writes = st.lists(
+    st.tuples(st.sampled_from(Side), st.integers(0, PARTITIONS - 1), st.lists(st.integers(0, 30), max_size=6)),
+    max_size=20,
+)
+
+
+@given(writes=writes)
+@example(  # partition 1 of the left topic has its first records behind those that do not fit, the oldest one last
+    writes=[
+        (Side.RIGHT, 0, [0, 1, 2, 3]), (Side.RIGHT, 1, [9, 10]), (Side.LEFT, 0, [10, 11, 12, 13]),
+        (Side.LEFT, 0, [14] * 6), (Side.LEFT, 1, [9]), (Side.LEFT, 1, [15]), (Side.LEFT, 1, [8]),
+    ],
+)  # fmt: skip
+def test_repartitioned_join_that_cannot_read_on_takes_no_record_for_late(
+    writes: list[tuple[Side, int, list[int]]],
+) -> None:
+    run = RepartitionedJoin(JoinRules(5, 7, 7), PARTITIONS, buffer_records=3)
+    for side, partition, times in writes:
+        run.join.now += ASK_INTERVAL_MS
+        run.write(side, partition, *(record(f"{time}", time) for time in times))
+        run.run()
+    assert run.join.texts("join-late") == []
+
+
+@given(
+    times=st.lists(st.integers(0, 30), max_size=12),
+    disorder=st.integers(0, 8),
+    at=st.integers(0, 12),
+    restarts=st.booleans(),
+)
+def test_repartition_first_state_bounds_all_records_that_are_written(
+    times: list[int], disorder: int, at: int, *, restarts: bool
+) -> None:
+    rules = JoinRules(5, disorder, disorder)
+    events = [Event("a", time) for time in times]
+    run = RepartitionRun(Side.LEFT, [events, []], rules)
+    for count in (at, 12):
+        run.read(0, count)
+        run.commit()
+        bound = first_state(run.committed[0][1], disorder)
+        if count == at:
+            early = bound
+            if restarts:
+                run.start()
+    written = [time for offset, time in enumerate(times) if offset not in late(events, disorder)]
+    assert all(state.watermark is None or state.watermark <= min(written) for state in (early, bound))
+    assert (bound.watermark is None) == (not times)
 
 
 def assert_outcome(join: JoinRun, stages: dict[Side, RepartitionRun], rules: JoinRules) -> None:

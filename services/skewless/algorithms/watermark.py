@@ -145,6 +145,11 @@ class WatermarkTracker:
         found: list[int] = np.flatnonzero(counted & (self._watermarks == self._watermarks[counted].min())).tolist()
         return found
 
+    def unreported(self) -> list[int]:
+        """Return the upstream partitions that hold the watermark back because they have none."""
+        found: list[int] = np.flatnonzero(self._counted() & (self._watermarks == UNINITIALIZED)).tolist()
+        return found
+
     def state(self) -> WatermarkState:
         """Return the watermark, and whether all upstream partitions that have not ended are idle."""
         ended = self._watermarks == MAX_WATERMARK

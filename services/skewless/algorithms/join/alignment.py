@@ -58,14 +58,15 @@ class Alignment(Generic[Partition]):
         self._full_at = min(self._full_at, held)
         if held > self._full_at + self._buffer_records // EXCESS:
             return self._block(watermarks.keys(), stuck=True)
-        return self._block(watermarks.keys() - _slowest(watermarks))
+        return self._block(watermarks.keys() - slowest(watermarks))
 
     def _block(self, partitions: Iterable[Partition], *, stuck: bool = False) -> Blocked[Partition]:
         self._blocked = frozenset(partitions)
         return Blocked(self._blocked, stuck)
 
 
-def _slowest(watermarks: Mapping[Partition, int | None]) -> set[Partition]:
+def slowest(watermarks: Mapping[Partition, int | None]) -> set[Partition]:
+    """Return the partitions without a watermark, or with the lowest one if each has one."""
     times = watermarks.values()
     lowest = None if None in times else min((time for time in times if time is not None), default=None)
     return {partition for partition, time in watermarks.items() if time == lowest}

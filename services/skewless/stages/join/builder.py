@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from skewless.algorithms.join.window_join import Side
 from skewless.config.result_codec import pair_writer
@@ -11,6 +12,7 @@ from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.parsing.join_records import side_rules
 from skewless.parsing.record_parser import RecordParser
 from skewless.stages.built_stage import BuiltStage, restore_each
+from skewless.stages.join.first_states import LatestStates, first_states
 from skewless.stages.join.restore import restore_from
 from skewless.stages.join.step import JoinStep, JoinStepRules
 from skewless.stages.schema_fetches import with_schemas
@@ -46,6 +48,9 @@ def build(start: StageStart) -> BuiltStage:
     progress = ReadProgress()
     restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides, writers, progress)
     step = JoinStep(rules)
+    if writers is not None:
+        read = partial(first_states, pipeline.kafka, writers, rules.join)
+        step.first_states = LatestStates(read)
     processor, dependency = with_schemas(parsers, step)
     return BuiltStage(
         step,

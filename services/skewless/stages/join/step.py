@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skewless.algorithms.duration_histogram import Histogram
-from skewless.algorithms.join.alignment import Alignment
+from skewless.algorithms.join.alignment import Alignment, slowest
 from skewless.algorithms.join.held_records import NO_RECORDS, Records
 from skewless.algorithms.join.window_join import END_OF_TIME, JoinRules, Side, SideState, WindowJoin
-from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkTracker, encoded_upstreams
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState, WatermarkTracker, encoded_upstreams
 from skewless.engine.step import HistogramSample, MultiInputStep, Sample
 from skewless.errors import BadRecordError, BrokerError
 from skewless.parsing.batch_slices import slices
@@ -29,6 +29,8 @@ from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders
 from skewless.wire.timed_records import records_in
 from skewless.wire.topic_partition import TopicPartition
 
+ASK_INTERVAL_MS = 5_000
+"""Time between two requests of a join that cannot read on."""
 UNMATCHED_TOPICS = {Side.LEFT: "unmatched-left", Side.RIGHT: "unmatched-right"}
 
 
@@ -89,6 +91,10 @@ class JoinStep(MultiInputStep):
         self._waiting: tuple[str, ...] = ()
         self.waits: Callable[[], tuple[str, ...]] = tuple
         """Returns what partitions wait for; set by the stage if a side needs schemas of a registry."""
+        self.first_states: Callable[[Side], Mapping[int, WatermarkState]] = lambda _side: {}
+        """Returns what is known of partitions of the user's topic before their first report is read: a bound of the
+        times of all their records, or that they are idle without records. Set by the stage if partitions are merged."""
+        self._asked_ms = 0
         self._pairs = 0
         self._waits = Histogram(WAITS)
         self._unmatched: Counter[Side] = Counter()
@@ -243,13 +249,39 @@ class JoinStep(MultiInputStep):
         }
         decision = self._alignment.decide(watermarks, held, read)
         self._blocked = decision.partitions
-        limit = self._rules.buffer_records
-        self._stalled = (
-            f"the records of one window do not fit: {held} are held, join.buffer_records is {limit}. Set "
-            f"join.buffer_records to at least {2 * held}, or use shorter spans in join.sync_delay_s and join.window_s"
-            if decision.stuck
-            else None
+        self._stalled = self._stall(held, slowest(watermarks)) if decision.stuck else None
+
+    def _stall(self, held: int, waited_for: Iterable[TopicPartition]) -> str:
+        """Return why nothing is read on. `waited_for` are the slowest partitions."""
+        places = sorted(
+            f"topic {self._rules.topics[self._side(partition)]} {_numbers(merged.slowest())}"
+            for partition in waited_for
+            if (merged := self._sources[partition].merged) is not None
         )
+        cause = f"They wait for {' and '.join(dict.fromkeys(places))}. " if places else ""
+        silent = "If no records come there, write some, or set join.idle_timeout_s. Otherwise set" if places else "Set"
+        return (
+            f"the records of one window do not fit: {held} are held, join.buffer_records is "
+            f"{self._rules.buffer_records}. {cause}{silent} join.buffer_records to at least {2 * held}, or use shorter "
+            "spans in join.sync_delay_s and join.window_s"
+        )
+
+    def _ask(self, now: int) -> None:
+        """Look for partitions whose first report is behind records that are not read on, so that it is never read."""
+        if self._stalled is None or now - self._asked_ms < ASK_INTERVAL_MS:
+            return
+        self._asked_ms = now
+        for partition, source in self._sources.items():
+            if source.merged is None or not (missing := source.merged.unreported()):
+                continue
+            side = self._side(partition)
+            known = self.first_states(side)
+            states = {number: known[number] for number in missing if number in known}
+            source.merged.update(
+                {number: state.watermark for number, state in states.items() if state.watermark is not None},
+                [number for number, state in states.items() if state.idle and self._becomes_idle],
+            )
+            _advance_merged(self._join_of(partition), side, source, source.merged)
 
     @property
     def blocked(self) -> frozenset[TopicPartition]:
@@ -284,10 +316,11 @@ class JoinStep(MultiInputStep):
             return
         source.observe_end(now, drain=self._rules.drain, idle_timeout_ms=self._rules.idle_timeout_ms)
 
-    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - `end_of_partition` has used the wall clock
+    def flush(self, now: int) -> Iterable[OutputRecord]:
         """Emit unmatched records, and write the changes of what is held to the changelog."""
         for partition in self._sources:
             self._join_of(partition)
+        self._ask(now)
         for number, join in self._joins.items():
             sources = {side: self._sources[self._partition(side, number)] for side in Side}
             _advance_idle(join, sources)
@@ -374,13 +407,16 @@ class JoinStep(MultiInputStep):
         side = self._side(partition)
         merged = self._sources[partition].merged
         numbers = [partition.partition] if merged is None else merged.slowest()
-        where = f"partition {', '.join(map(str, numbers))}" if numbers else "each partition"
         held = len(self._join_of(partition).held(side.opposite))
         otherwise = "wait for" if self._becomes_idle else "set"
         return (
             f"{held} {side.opposite.value} records wait for topic {self._rules.topics[side]}, of which everything is "
-            f"read, in {where}: write to it, or {otherwise} join.idle_timeout_s"
+            f"read, in {_numbers(numbers)}: write to it, or {otherwise} join.idle_timeout_s"
         )
+
+
+def _numbers(partitions: Sequence[int]) -> str:
+    return f"partition {', '.join(map(str, partitions))}" if partitions else "each partition"
 
 
 def _advance_merged(join: WindowJoin, side: Side, source: _Source, merged: WatermarkTracker) -> None:

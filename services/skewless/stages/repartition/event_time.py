@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from skewless.algorithms.join.window_join import Side
 from skewless.algorithms.watermark import WatermarkState
 from skewless.config.stage_start import StageStart
-from skewless.stages.repartition.step import committed_state
+from skewless.wire.repartition_checkpoint import committed_state
 
 
 def states(start: StageStart, topic: str, checkpoints: Sequence[str | None]) -> list[WatermarkState]:

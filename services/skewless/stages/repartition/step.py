@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -17,7 +15,6 @@ from skewless.algorithms.watermark import (
     NOTHING_REPORTED,
     UNINITIALIZED,
     WatermarkGenerator,
-    WatermarkState,
 )
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
@@ -27,6 +24,7 @@ from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import watermark_records
 from skewless.wire.joined import late_records
 from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.repartition_checkpoint import RepartitionCheckpoint, decode_checkpoint, encode_checkpoint
 from skewless.wire.timed_records import timed_records
 
 RECORD_TOPICS = {Side.LEFT: "left-records", Side.RIGHT: "right-records"}
@@ -50,22 +48,12 @@ class RepartitionRules:
     drain: bool
 
 
-class _Checkpoint(NamedTuple):
-    """Checkpoint of an input partition."""
+@dataclass(slots=True, kw_only=True)
+class _Source(SourcePartition):
+    """State of an input partition."""
 
-    max_time: int | None = None
-    """Largest event time so far, in ms."""
-    idle: bool = False
-
-
-def committed_state(checkpoint: str | None, disorder_ms: int) -> WatermarkState:
-    """Return the state of event time of an input partition by its checkpoint. The end of a bounded run is not in it."""
-    committed = _decode(checkpoint)
-    return WatermarkState(WatermarkGenerator(disorder_ms, committed.max_time).watermark(), committed.idle)
-
-
-def _decode(checkpoint: str | None) -> _Checkpoint:
-    return msgspec.json.decode(checkpoint, type=_Checkpoint) if checkpoint else _Checkpoint()
+    min_time: int | None
+    """Smallest event time that was written, in ms."""
 
 
 class RepartitionStep(SourceSteps[int], Step):
@@ -76,17 +64,17 @@ class RepartitionStep(SourceSteps[int], Step):
 
     def __init__(self, rules: RepartitionRules) -> None:
         self._rules = rules
-        self._sources: dict[int, SourcePartition] = {}
+        self._sources: dict[int, _Source] = {}
         self._late = 0
         self.waits: Callable[[], tuple[str, ...]] = tuple
         """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """Restore the committed checkpoint. The first flush reports its state again."""
-        committed = _decode(checkpoint)
+        committed = decode_checkpoint(checkpoint)
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.disorder_ms, committed.max_time)
-        self._sources[partition] = SourcePartition(generator=generator, idle=idle)
+        self._sources[partition] = _Source(generator=generator, idle=idle, min_time=committed.min_time)
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""
@@ -99,7 +87,7 @@ class RepartitionStep(SourceSteps[int], Step):
         for batch_slice in slices(batch):
             yield from self._write(batch_slice, source, now)
 
-    def _write(self, batch: Batch, source: SourcePartition, now: int) -> Iterator[OutputRecord]:
+    def _write(self, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
         rules = self._rules
         offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))
         records, invalid = read_records(rules.records, batch, offsets, now + rules.max_ahead_ms)
@@ -112,6 +100,8 @@ class RepartitionStep(SourceSteps[int], Step):
             yield from self._late_records(batch.partition, records, late, before)
             records = records.take(~late)
         if len(records.times):
+            first = int(records.times.min())
+            source.min_time = first if source.min_time is None else min(source.min_time, first)
             partitions = partition_of_keys(pa.array(records.ids, pa.string()), rules.partitions)
             yield from timed_records(RECORD_TOPICS[rules.side], records, partitions)
 
@@ -154,9 +144,9 @@ class RepartitionStep(SourceSteps[int], Step):
             yield from watermark_records(RECORD_TOPICS[self._rules.side], range(self._rules.partitions), changed)
 
     def checkpoint(self, partition: int) -> str:
-        """Return the checkpoint: the largest event time, and whether the partition is idle."""
+        """Return the checkpoint: the range of event times, and whether the partition is idle."""
         source = self._sources[partition]
-        return msgspec.json.encode(_Checkpoint(source.generator.max_time, source.idle)).decode()
+        return encode_checkpoint(RepartitionCheckpoint(source.generator.max_time, source.idle, source.min_time))
 
     def collect_metrics(self) -> Iterator[Sample]:
         """Return the numbers of late records, and of partitions that wait."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from helpers.join_stage import PARTITIONS, JoinRun, record, step_rules
 from helpers.repartitioned_join import RepartitionedJoin
 from skewless.algorithms.join.window_join import JoinRules, Side
@@ -116,3 +118,51 @@ def test_repartitioned_join_report_of_more_partitions_than_the_join_has_is_a_dea
     stages.run()
     (letter,) = [output for output in stages.join.outputs if output.topic == "dead-letters"]
     assert "right: upstream partition 2 is unknown: there are 2" in str(letter.headers)
+
+
+def full_with_an_empty_partition(idle_timeout_ms: int | None) -> RepartitionedJoin:
+    """Return a join that cannot read on, while a partition of the left topic has no record."""
+    stages = RepartitionedJoin(PLAIN, 2, buffer_records=100, max_drift_ms=60_000, idle_timeout_ms=idle_timeout_ms)
+    for number in range(40):
+        stages.join.now += 1000
+        traffic(stages, number, left_partition=0)
+        if number == 3:
+            expected = "right records wait for topic impressions, of which everything is read, in partition 1: write to"
+            assert any(expected in waiting for waiting in stages.join.step.waiting)
+    assert stages.join.step.blocked == set(PARTITIONS.values())
+    return stages
+
+
+def traffic(stages: RepartitionedJoin, number: int, *, left_partition: int) -> None:
+    """Write the records of a second to both topics: every second right one has no partner."""
+    times = [1000 * number + index for index in range(20)]
+    stages.write(LEFT, left_partition, *(record(f"{time}", time) for time in times))
+    stages.write(RIGHT, number % 2, *(record(f"{time}" if time % 2 else f"x{time}", time) for time in times))
+    stages.run()
+
+
+def test_repartitioned_join_full_buffer_names_the_partition_without_records_and_is_read_on_when_it_has_some() -> None:
+    stages = full_with_an_empty_partition(None)
+    assert "They wait for topic impressions partition 1. If no records come there, write some" in (
+        stages.join.step.stalled or ""
+    )
+    before = stages.unread(LEFT)
+    traffic(stages, 40, left_partition=0)
+    assert stages.unread(LEFT) > before
+    for number in range(41, 50):
+        stages.join.now += 5_000
+        traffic(stages, number, left_partition=number % 2)
+    assert stages.join.step.stalled is None
+    assert [stages.unread(side) for side in Side] == [0, 0]
+    assert Counter(row["side"] for row in stages.join.texts("join-late")) == {}
+    assert len(stages.join.texts("joined")) == 50 * 10
+
+
+def test_repartitioned_join_full_buffer_is_read_on_when_the_partition_without_records_is_idle() -> None:
+    stages = full_with_an_empty_partition(60_000)
+    for number in range(40, 50):
+        stages.join.now += 10_000
+        traffic(stages, number, left_partition=0)
+    assert stages.join.step.stalled is None
+    assert [stages.unread(side) for side in Side] == [0, 0]
+    assert len(stages.join.texts("joined")) == 50 * 10
