@@ -18,7 +18,7 @@ from skewless.stages.join.settings import JoinSettings
 from skewless.stages.join.step import JoinStep, JoinStepRules
 from skewless.wire.join_changelog import TOPIC, decode_checkpoint, held_blocks, held_offsets, processed_row, rows_of
 from skewless.wire.record import OutputRecord
-from skewless.wire.timed_records import records_in
+from skewless.wire.timed_records import read_timed_records
 from skewless.wire.topic_partition import TopicPartition
 
 TOPICS = {Side.LEFT: "impressions", Side.RIGHT: "clicks"}
@@ -80,7 +80,8 @@ class JoinRun:
         offsets = held_offsets(blocks)
         if self.rules.merged_partitions is not None:
             held = [self.logs[side][at] for at in offsets.tolist()]
-            merged, _, _ = records_in([each.key for each in held], [each.value for each in held], offsets)
+            keys, values = [each.key for each in held], [each.value for each in held]
+            merged = read_timed_records(keys, values, offsets).records
             return [*rows_of(merged), processed_row(self.processed[side])] if checkpoint else []
         stored = [msgspec.json.decode(self.logs[side][at].value or b"") for at in offsets.tolist()]
         records = records_of(

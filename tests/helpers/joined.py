@@ -28,6 +28,7 @@ from skewless.config.result_codec import pair_reader
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.supervisor import Supervisor
 from skewless.wire.aggregates import unchanged
+from skewless.wire.timed_records import PREFIX_BYTES
 
 PARTITIONS = 2
 APART_S, DISORDER_MS = 2.0, 300
@@ -98,7 +99,7 @@ class JoinTopics:
         for side in Side:
             for record in read(self.broker, settings.topic(f"{side.value}-records")):
                 if record.value is not None:
-                    original = msgspec.json.decode(record.value[9:])
+                    original = msgspec.json.decode(record.value[PREFIX_BYTES:])
                     merged[side][record.partition].append((original["partition"], original["offset"]))
             forwarded = {at for log in merged[side].values() for at in log}
             assert len(forwarded) == sum(map(len, merged[side].values()))

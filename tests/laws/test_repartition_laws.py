@@ -20,6 +20,7 @@ from skewless.stages.join.step import ASK_INTERVAL_MS
 from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, RepartitionStep
 from skewless.wire.record import OutputRecord
 from skewless.wire.repartition_checkpoint import first_state
+from skewless.wire.timed_records import PREFIX_BYTES
 
 PARTITIONS = 2
 """Partitions of each of the user's topics. Their records are merged in one partition."""
@@ -243,7 +244,7 @@ def assert_outcome(join: JoinRun, stages: dict[Side, RepartitionRun], rules: Joi
     origins: dict[Side, list[Origin]] = {}
     for side, stage in stages.items():
         values = [output.value for output in stage.of_topic(RECORD_TOPICS[side])]
-        origins[side] = [origin(msgspec.json.decode(value[9:])) for value in values if value is not None]
+        origins[side] = [origin(msgspec.json.decode(value[PREFIX_BYTES:])) for value in values if value is not None]
         late_ones = {
             (at, offset) for at, log in enumerate(stage.sources) for offset in late(log, rules.disorder_ms(side))
         }

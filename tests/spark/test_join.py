@@ -14,9 +14,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers.join_oracle import Event, answer
+from helpers.join_stage import record
 from helpers.joined import Joined, traffic
 from helpers.kafka import read
-from skewless.algorithms.join.window_join import Side
+from helpers.repartitioned_join import RepartitionedJoin
+from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
 
@@ -113,6 +115,52 @@ def test_join_answer_invalid_records_are_counted_by_reason(spark: SparkSession) 
     assert list(found.invalid.values()) == [1, 1, 1]
     assert [reason.partition(": ")[0] for reason in found.invalid] == ["left", "right", "right"]
     found.close()
+
+
+def test_join_answer_record_that_the_repartitioned_join_takes_for_late_takes_no_part(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    from skewless.spark import join_pipeline
+
+    run = RepartitionedJoin(JoinRules(5, 0, 0), 2, idle_timeout_ms=1_000)
+    written: list[tuple[Any, ...]] = []
+
+    def write(side: Side, partition: int, name: str, time: int) -> None:
+        each = record(name, time)
+        written.append((side.value, partition, run.offsets[side][partition], 0, each.key, each.value))
+        run.write(side, partition, each)
+
+    write(LEFT, 1, "first", 5)
+    run.join.now += 1_000
+    for side, partition in ((LEFT, 0), (LEFT, 0), (RIGHT, 0), (RIGHT, 1)):
+        write(side, partition, f"{side.value}-{partition}", 5_000)
+    run.run()
+    write(LEFT, 1, "late", 500)  # its partition and offset are those of no record of left-records
+    run.run()
+    late = [(row["side"], row["partition"], row["offset"]) for row in run.join.texts("join-late")]
+    assert late == [("left", 1, 1)]
+
+    columns = "partition int, offset bigint, key binary, value binary"
+    left, right = (
+        join_pipeline.merged_records(
+            spark.createDataFrame([(0, at, each.key, each.value) for at, each in enumerate(log)], columns), side
+        )
+        for side, log in run.join.logs.items()
+    )
+    answer = join_pipeline.answer(
+        spark.createDataFrame(written, INPUT),
+        join_pipeline.plan_of(settings(repartition="always", sync_delay_s=None, window_s=None), dict.fromkeys(Side, 2)),
+        late=spark.createDataFrame(late, "side string, partition int, offset bigint"),
+        merged=left.unionByName(right),
+    )
+    rows = answer.rows.groupBy("topic").agg(F.sort_array(F.collect_list("key")).alias("keys")).collect()
+    answer.close()
+    assert {row.topic: row["keys"] for row in rows} == {
+        "unmatched-left": ["first", "left-0", "left-0"],
+        "unmatched-right": ["right-0", "right-1"],
+        "left-records": ["first", "late", "left-0", "left-0"],
+        "right-records": ["right-0", "right-1"],
+    }
 
 
 def invoke(command: str, tested: Joined, *arguments: str) -> Result:

@@ -357,7 +357,7 @@ def _joined(
     one = np.zeros(1, dtype=np.int32)
     partitions = specs["joined"].partitions
     records: dict[str, Iterator[OutputRecord]] = {
-        **{topic: timed_records(topic, record, one) for topic in ("left-records", "right-records")},
+        **{topic: timed_records(topic, 0, record, one) for topic in ("left-records", "right-records")},
         "joined": joined_records(0, record, record, left_is_json=True, right_is_json=True),
         **{topic: unmatched_records(topic, 0, record, is_json=True) for topic in ("unmatched-left", "unmatched-right")},
     }

@@ -29,7 +29,7 @@ from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.spark.record_columns import record_columns
 from skewless.wire.joined import joined_records, late_records, unmatched_records
 from skewless.wire.record import OutputRecord
-from skewless.wire.timed_records import records_in
+from skewless.wire.timed_records import read_timed_records
 
 UNLIMITED_MS = 2**60
 """Tolerated disorder of records whose lateness is already decided."""
@@ -41,6 +41,9 @@ _VALID = "side string, partition int, offset bigint, id string, time bigint, val
 """Columns of valid records. `number` is the partition in which the join has the record."""
 _READ = f"{_VALID}, reason string"
 
+_MERGED = f"{_VALID}, source_partition int, source_offset bigint"
+"""Columns of merged records: also their partition and offset in the user's topic."""
+_SOURCE_NAMES = ["source_partition", "source_offset"]
 _COLUMN_NAMES = ["side", "partition", "offset", "id", "time", "value", "number", "reason"]
 
 Batches = Iterator[pa.RecordBatch]
@@ -143,10 +146,15 @@ def answer(
     valid = _with_watermark(read.where("reason is null").drop("reason"), rules)
     is_late = F.col("time") < F.coalesce(F.col("watermark"), F.col("time"))
     on_time = valid.where(~is_late)
-    if late is not None:
+    if late is not None and merged is None:
         on_time = on_time.join(F.broadcast(late), ["side", "partition", "offset"], "left_anti")
+    if late is not None and merged is not None:  # a record that is late in the join was written to its topic before
+        renamed = late.select(
+            "side", F.col("partition").alias("source_partition"), F.col("offset").alias("source_offset")
+        )
+        merged = merged.join(F.broadcast(renamed), ["side", *_SOURCE_NAMES], "left_anti")
     # A group of records with the same id is in one task, in the order in which the mapper reads it.
-    joined = on_time if merged is None else merged
+    joined = on_time if merged is None else merged.drop(*_SOURCE_NAMES)
     ordered = joined.repartition("number", "id").sortWithinPartitions("number", "id", "side", "partition", "offset")
     paired = ordered.mapInArrow(_as_function(_Pairs(plan, plan.watermarks(watermarks))), _ANSWER)
     rows = paired.unionByName(valid.where(is_late).mapInArrow(_as_function(_Late(plan)), _ANSWER))
@@ -163,7 +171,7 @@ def answer(
 def merged_records(records: DataFrame, side: Side) -> DataFrame:
     """Convert rows of Spark's Kafka source, of left-records or right-records, to the valid records of the join."""
     columns = records.where("value is not null").select("partition", "offset", "key", "value")
-    return columns.mapInArrow(_as_function(_Merged(side)), _VALID)
+    return columns.mapInArrow(_as_function(_Merged(side)), _MERGED)
 
 
 def written_records(valid: DataFrame) -> DataFrame:
@@ -187,10 +195,14 @@ class _Merged:
         for batch in batches:
             offsets = batch["offset"].to_numpy()
             rows = np.arange(len(offsets))
-            records, _, _ = records_in(batch["key"].to_pylist(), batch["value"].to_pylist(), rows)
+            timed = read_timed_records(batch["key"].to_pylist(), batch["value"].to_pylist(), rows)
+            records, origins = timed.records, timed.origins
             numbers = batch["partition"].take(pa.array(records.offsets))
             read = _read_batch(self.side, numbers, offsets[records.offsets], records, numbers)
-            yield read.drop_columns(["reason"])
+            sources = pa.array(origins.partitions, pa.int32()), pa.array(origins.offsets, pa.int64())
+            yield pa.record_batch(
+                [*read.drop_columns(["reason"]).columns, *sources], [*_COLUMN_NAMES[:-1], *_SOURCE_NAMES]
+            )
 
 
 def _as_function(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
@@ -272,7 +284,9 @@ class _Late:
             for (name, number), rows in _groups(batch, ["side", "partition"]):
                 side = Side(name)
                 watermarks = rows["watermark"].to_pylist()
-                outputs += late_records(side.value, number, _records(rows), watermarks, is_json=self.plan.is_json(side))
+                outputs += late_records(
+                    side.value, _records(rows), [number] * rows.num_rows, watermarks, is_json=self.plan.is_json(side)
+                )
             yield _answer_batch(outputs, [True] * len(outputs))
 
 

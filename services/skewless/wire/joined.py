@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -51,8 +51,8 @@ class JoinLateRecord(msgspec.Struct, frozen=True, gc=False):
     record: Original
     time: Time
     watermark: Annotated[Int64, Meta(description="Watermark of the partition before the record, ms.")]
-    partition: Annotated[int, Meta(description="Partition of the record.", ge=0)]
-    offset: Annotated[int, Meta(description="Offset of the record.", ge=0)]
+    partition: Annotated[int, Meta(description="Partition of the record in its topic.", ge=0)]
+    offset: Annotated[int, Meta(description="Offset of the record in this partition.", ge=0)]
 
 
 def original(value: bytes, *, is_json: bool) -> msgspec.Raw:
@@ -101,18 +101,16 @@ def unmatched_records(topic: str, partition: int, records: Records, *, is_json: 
 
 
 def late_records(
-    side: Literal["left", "right"], partition: int, records: Records, watermarks: list[int], *, is_json: bool
+    side: Literal["left", "right"],
+    records: Records,
+    partitions: Sequence[int],
+    watermarks: Sequence[int],
+    *,
+    is_json: bool,
 ) -> Iterator[OutputRecord]:
-    """Yield a record for each late one."""
-    rows = zip(
-        records.ids.tolist(),
-        records.values.tolist(),
-        records.times.tolist(),
-        records.offsets.tolist(),
-        watermarks,
-        strict=True,
-    )
-    for record_id, value, time, offset, watermark in rows:
+    """Yield a record for each late one, in the partition of the user's topic. `records` have the offsets in it."""
+    rows = zip(*(column.tolist() for column in records), partitions, watermarks, strict=True)
+    for record_id, time, offset, value, partition, watermark in rows:
         late = JoinLateRecord(record_id, side, original(value, is_json=is_json), time, watermark, partition, offset)
         timestamp = public_timestamp(time)
         yield OutputRecord("join-late", encode_json(late), record_id.encode(), partition, timestamp, JOIN_LATE_HEADERS)

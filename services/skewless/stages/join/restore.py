@@ -25,7 +25,7 @@ from skewless.wire.join_changelog import (
     processed_row,
     rows_of,
 )
-from skewless.wire.timed_records import records_in
+from skewless.wire.timed_records import read_timed_records
 from skewless.wire.topic_partition import TopicPartition
 
 
@@ -109,7 +109,7 @@ def _batches(kafka: KafkaSettings, source: TopicPartition, offsets: NDArray[np.i
 def _records(batch: MessageBatch, rules: SideRules, *, merged: bool) -> Records:
     offsets = np.array(batch.offsets, dtype=np.int64)
     if merged:
-        return records_in(batch.keys, batch.values, offsets)[0]
+        return read_timed_records(batch.keys, batch.values, offsets).records
     # They were parsed before, so each is valid and has one id.
     parsed = rules.parser.parse(batch)
     documents, _ = rules.parser.documents(batch, range(len(batch.values)))

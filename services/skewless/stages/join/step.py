@@ -26,7 +26,7 @@ from skewless.wire.headers import idle_of, update_watermarks, watermarks_of
 from skewless.wire.join_changelog import Block, JoinCheckpoint
 from skewless.wire.joined import JOINED_HEADERS, joined_records, late_records, unmatched_records
 from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders
-from skewless.wire.timed_records import records_in
+from skewless.wire.timed_records import Origins, read_timed_records
 from skewless.wire.topic_partition import TopicPartition
 
 ASK_INTERVAL_MS = 5_000
@@ -178,22 +178,23 @@ class JoinStep(MultiInputStep):
         source.observe_records(now)
         source.at_end = False
         for batch_slice in slices(batch):
-            records, invalid = self._read(batch_slice, side, source, now)
+            records, origins, invalid = self._read(batch_slice, side, source, now)
             for index, reason in sorted(invalid.items()):
                 yield dead_letter(batch.topic, batch_slice, index, f"{side.value}: {reason}")
-            yield from self._add(batch.partition, side, join, records)
+            yield from self._add(batch.partition, side, join, records, origins)
             if source.merged is not None:
                 _advance_merged(join, side, source, source.merged)
             for expiring in Side:
                 yield from self._unmatched_records(batch.partition, expiring, join.expire(expiring))
         self._align(partition)
 
-    def _read(self, batch: Batch, side: Side, source: _Source, now: int) -> tuple[Records, Mapping[int, str]]:
-        """Return the valid records, and the reasons of the others. Reads the reported watermarks."""
+    def _read(self, batch: Batch, side: Side, source: _Source, now: int) -> tuple[Records, Origins, Mapping[int, str]]:
+        """Return the valid records, where they are, and the reasons of the others. Reads the reported watermarks."""
         offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))
         if source.merged is None:
-            return read_records(self._rules.sides[side], batch, offsets, now + self._rules.max_ahead_ms)
-        records, reports, invalid = records_in(batch.keys, batch.values, offsets)
+            records, refused = read_records(self._rules.sides[side], batch, offsets, now + self._rules.max_ahead_ms)
+            return records, Origins(np.full(len(records.times), batch.partition), records.offsets), refused
+        records, origins, reports, invalid = read_timed_records(batch.keys, batch.values, offsets)
         headers = batch.headers if reports else ()
         for row in reports:
             try:
@@ -203,7 +204,7 @@ class JoinStep(MultiInputStep):
                 invalid[row] = str(error)
             else:
                 source.ended_before -= watermarks_of(headers[row]).keys()
-        return records, invalid
+        return records, origins, invalid
 
     def _grow(self, merged: WatermarkTracker, headers: Headers) -> None:
         """Add partitions that the user's topic has got since the start, up to as many as the other one has."""
@@ -211,17 +212,20 @@ class JoinStep(MultiInputStep):
         if reported <= max((self._rules.merged_partitions or {}).values(), default=0):
             merged.grow(reported)
 
-    def _add(self, number: int, side: Side, join: WindowJoin, records: Records) -> Iterator[OutputRecord]:
+    def _add(
+        self, number: int, side: Side, join: WindowJoin, records: Records, origins: Origins
+    ) -> Iterator[OutputRecord]:
         rules = self._rules.sides[side]
         added = join.add(side, records)
         self.tuples += len(records.times)
         self._pairs += len(added.left.times)
         self._waits.observe_each((added.right.times - added.left.times) / 1000)
         if added.late.any():
-            late = records.take(added.late)
+            partitions, offsets = (column[added.late] for column in origins)
+            late = records.take(added.late)._replace(offsets=offsets)
             self._late[side] += len(late.times)
             watermarks = added.watermarks[added.late].tolist()
-            yield from late_records(side.value, number, late, watermarks, is_json=rules.is_json)
+            yield from late_records(side.value, late, partitions.tolist(), watermarks, is_json=rules.is_json)
         yield from joined_records(
             number,
             added.left,

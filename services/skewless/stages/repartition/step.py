@@ -103,7 +103,7 @@ class RepartitionStep(SourceSteps[int], Step):
             first = int(records.times.min())
             source.min_time = first if source.min_time is None else min(source.min_time, first)
             partitions = partition_of_keys(pa.array(records.ids, pa.string()), rules.partitions)
-            yield from timed_records(RECORD_TOPICS[rules.side], records, partitions)
+            yield from timed_records(RECORD_TOPICS[rules.side], batch.partition, records, partitions)
 
     def _late_records(
         self, partition: int, records: Records, late: np.ndarray[tuple[int], np.dtype[np.bool_]], before: int
@@ -112,8 +112,9 @@ class RepartitionStep(SourceSteps[int], Step):
         watermarks = np.maximum.accumulate(times)[:-1][late] - self._rules.disorder_ms
         self._late += len(watermarks)
         is_json = self._rules.records.is_json
+        partitions = [partition] * len(watermarks)
         yield from late_records(
-            self._rules.side.value, partition, records.take(late), watermarks.tolist(), is_json=is_json
+            self._rules.side.value, records.take(late), partitions, watermarks.tolist(), is_json=is_json
         )
 
     @property

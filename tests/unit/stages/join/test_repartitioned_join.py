@@ -120,6 +120,20 @@ def test_repartitioned_join_report_of_more_partitions_than_the_join_has_is_a_dea
     assert "right: upstream partition 2 is unknown: there are 2" in str(letter.headers)
 
 
+def test_repartitioned_join_record_that_is_late_after_a_silence_names_its_place_in_the_topic_of_the_user() -> None:
+    stages = RepartitionedJoin(PLAIN, 2, idle_timeout_ms=TIMEOUT_MS)
+    stages.write(LEFT, 1, record("first", 5))
+    stages.join.now += TIMEOUT_MS
+    for side, partition in ((LEFT, 0), (RIGHT, 0), (RIGHT, 1)):
+        stages.write(side, partition, record(f"{side.value}-{partition}", 5000))
+    stages.run()
+    stages.write(LEFT, 1, record("late", 500))
+    stages.run()
+    (late,) = [output for output in stages.join.outputs if output.topic == "join-late"]
+    (row,) = stages.join.texts("join-late")
+    assert (late.partition, row["id"], row["partition"], row["offset"]) == (1, "late", 1, 1)
+
+
 def full_with_an_empty_partition(idle_timeout_ms: int | None) -> RepartitionedJoin:
     """Return a join that cannot read on, while a partition of the left topic has no record."""
     stages = RepartitionedJoin(PLAIN, 2, buffer_records=100, max_drift_ms=60_000, idle_timeout_ms=idle_timeout_ms)
