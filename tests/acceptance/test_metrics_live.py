@@ -32,7 +32,7 @@ from helpers import tools
 from helpers.batches import encode_tuples
 from helpers.headers import internal_headers
 from helpers.kafka import SINK_MODES, START_MS, Pipeline, Source, free_ports, zipf_records
-from helpers.waiting import WAIT_S, until
+from helpers.waiting import until
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.lab.local import child_process
 from skewless.monitoring.metrics import METRICS
@@ -342,9 +342,26 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 @pytest.mark.timeout(600)
 def test_readyz_from_first_assignment_until_shutdown_reports_ready(broker: str, tmp_path: Path) -> None:
-    # It commits at its end, which the proxy holds up: so it is seen while it stops.
+    # It commits at its end, which takes some time: so it is seen while it stops.
     slow = {"commit_interval_s": 60, "transaction_timeout_s": 180, "session_timeout_s": 60}
     pipeline = Pipeline(broker, tmp_path, Source(broker, 2), transport=slow)
+    reasons: list[str] = []
+
+    def ready(port: int) -> bool:
+        status, body = probed(port, "/readyz")
+        reasons.extend(body.get("reasons", []))
+        return status == 200
+
+    def is_seen_stopping(port: int, child: subprocess.Popen[bytes]) -> bool:
+        until(lambda: ready(port))
+        until(lambda: probed(port, "/livez")[0] == 200)
+        child.send_signal(signal.SIGTERM)
+        is_seen = False
+        while child.poll() is None:
+            is_seen |= probed(port, "/readyz")[1].get("reasons", [])[:1] == ["stopping"]
+        assert child.returncode == 0
+        return is_seen
+
     with Proxy() as between:
         through = {
             "SKEWLESS__KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{between.port}",
@@ -355,20 +372,13 @@ def test_readyz_from_first_assignment_until_shutdown_reports_ready(broker: str, 
             until(lambda: probed(port, "/readyz")[1].get("reasons") == ["starting: Kafka has not answered yet"])
             until(lambda: probed(port, "/livez")[0] == 200)
             between.target = int(broker.rpartition(":")[2])
-            reasons: list[str] = []
-
-            def ready() -> bool:
-                status, body = probed(port, "/readyz")
-                reasons.extend(body.get("reasons", []))
-                return status == 200
-
-            until(ready)
-            until(lambda: probed(port, "/livez")[0] == 200)
-            between.hold(("up", "down"), frozenset({child.pid}))
-            child.send_signal(signal.SIGTERM)
-            until(lambda: probed(port, "/readyz")[1].get("reasons", [])[:1] == ["stopping"])
-            between.heal()
-            assert child.wait(WAIT_S) == 0
+            is_seen = is_seen_stopping(port, child)
+    for _ in range(10):
+        if is_seen:
+            break
+        with stage(pipeline, "aggregator") as (port, child):
+            is_seen = is_seen_stopping(port, child)
+    assert is_seen
     print(f"on the way to ready: {list(dict.fromkeys(reasons))}")
     lines = [json.loads(line) for line in (pipeline.folder / "aggregator.log").read_text().splitlines()]
     assert {(line["pipeline"], line["stage"], line["instance"]) for line in lines} == {(pipeline.name, "aggregator", 0)}
