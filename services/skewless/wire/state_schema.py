@@ -80,7 +80,7 @@ def _shortened(text: str, characters: int) -> str:
     return f"{DIGEST}{hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]}"
 
 
-class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=101, forbid_unknown_fields=True):
+class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=102, forbid_unknown_fields=True):
     """The state schema of a join, which has no state in common with the other stages. It has at most 240 characters."""
 
     apart_ms: int

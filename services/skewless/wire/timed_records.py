@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.join.held_records import Records, records_of
 from skewless.wire.record import OutputRecord
 
-VERSION = 1
+VERSION = 2
 _PREFIX = struct.Struct(">Bqiq")
 PREFIX_BYTES = _PREFIX.size
 """Bytes before the value of the user's record."""

@@ -11,6 +11,7 @@ from skewless.algorithms.join.held_records import Records, records_of
 from skewless.algorithms.join.window_join import Side
 from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.start_checks import RESET
 from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted, read_ranges
@@ -109,7 +110,14 @@ def _batches(kafka: KafkaSettings, source: TopicPartition, offsets: NDArray[np.i
 def _records(batch: MessageBatch, rules: SideRules, *, merged: bool) -> Records:
     offsets = np.array(batch.offsets, dtype=np.int64)
     if merged:
-        return read_timed_records(batch.keys, batch.values, offsets).records
+        read = read_timed_records(batch.keys, batch.values, offsets)
+        if read.invalid:
+            row, reason = next(iter(read.invalid.items()))
+            raise BrokerError(
+                f"topic {batch.topic} partition {batch.partition} offset {offsets[row]}: {reason}, and it waits for a "
+                f"partner: {RESET}"
+            )
+        return read.records
     # They were parsed before, so each is valid and has one id.
     parsed = rules.parser.parse(batch)
     documents, _ = rules.parser.documents(batch, range(len(batch.values)))

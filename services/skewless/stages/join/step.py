@@ -262,12 +262,17 @@ class JoinStep(MultiInputStep):
             for partition in waited_for
             if (merged := self._sources[partition].merged) is not None
         )
-        cause = f"They wait for {' and '.join(dict.fromkeys(places))}. " if places else ""
-        silent = "If no records come there, write some, or set join.idle_timeout_s. Otherwise set" if places else "Set"
+        advice = "Set"
+        if places:
+            otherwise = "wait for" if self._becomes_idle else "set"
+            advice = (
+                f"They wait for {' and '.join(dict.fromkeys(places))}. If no records come there, write some, or "
+                f"{otherwise} join.idle_timeout_s. Otherwise set"
+            )
         return (
             f"the records of one window do not fit: {held} are held, join.buffer_records is "
-            f"{self._rules.buffer_records}. {cause}{silent} join.buffer_records to at least {2 * held}, or use shorter "
-            "spans in join.sync_delay_s and join.window_s"
+            f"{self._rules.buffer_records}. {advice} join.buffer_records to at least {2 * held}, or use shorter spans "
+            "in join.sync_delay_s and join.window_s"
         )
 
     def _ask(self, now: int) -> None:
@@ -275,17 +280,22 @@ class JoinStep(MultiInputStep):
         if self._stalled is None or now - self._asked_ms < ASK_INTERVAL_MS:
             return
         self._asked_ms = now
-        for partition, source in self._sources.items():
-            if source.merged is None or not (missing := source.merged.unreported()):
-                continue
+        behind = [
+            (partition, source, source.merged)
+            for partition, source in self._sources.items()
+            if source.merged is not None and source.merged.unreported()
+        ]
+        # An answer is given once, and is for all partitions of its side.
+        asked = {self._side(partition) for partition, _, _ in behind}
+        known = {side: self.first_states(side) for side in asked}
+        for partition, source, merged in behind:
             side = self._side(partition)
-            known = self.first_states(side)
-            states = {number: known[number] for number in missing if number in known}
-            source.merged.update(
+            states = {number: known[side][number] for number in merged.unreported() if number in known[side]}
+            merged.update(
                 {number: state.watermark for number, state in states.items() if state.watermark is not None},
                 [number for number, state in states.items() if state.idle and self._becomes_idle],
             )
-            _advance_merged(self._join_of(partition), side, source, source.merged)
+            _advance_merged(self._join_of(partition), side, source, merged)
 
     @property
     def blocked(self) -> frozenset[TopicPartition]:

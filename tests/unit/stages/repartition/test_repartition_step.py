@@ -43,7 +43,7 @@ def test_repartition_record_goes_to_the_partition_of_its_id_from_any_partition_a
     batch = InMemoryBatch(1, [OutputRecord("any", b'{"id": "a", "time": 5}', key=b"other")], [7])
     (output,) = step.process(batch, NOW)
     assert (output.topic, output.key, output.partition) == ("left-records", b"a", places[0])
-    assert output.value == struct.pack(">Bqiq", 1, 5, 1, 7) + b'{"id": "a", "time": 5}'
+    assert output.value == struct.pack(">Bqiq", 2, 5, 1, 7) + b'{"id": "a", "time": 5}'
 
 
 def test_repartition_late_record_is_decided_by_its_own_partition() -> None:
@@ -105,7 +105,7 @@ def test_join_step_silent_partition_of_a_repartitioned_topic_is_named() -> None:
 
 def test_join_step_foreign_record_in_a_repartitioned_topic_is_a_dead_letter() -> None:
     run = JoinRun(step_rules(PLAIN, merged_partitions=dict.fromkeys(Side, 1)))
-    foreign = [OutputRecord("any", b"\x02", key=b"a"), OutputRecord("any", None), OutputRecord("any", b"\x01" * 30)]
+    foreign = [OutputRecord("any", b"\x02", key=b"a"), OutputRecord("any", None), OutputRecord("any", b"\x02" * 30)]
     outputs = run.append(Side.LEFT, *feed(left_stage(), 0, record("a", 5)), *foreign)
     assert len(reasons_in(outputs)) == 2
     assert run.metrics()["skewless_join_held_records", "left"] == 1
