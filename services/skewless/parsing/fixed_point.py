@@ -24,8 +24,8 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _LARGEST_EXPONENT = 30
 """Larger numbers are beyond every limit. They are not converted to integers, which takes long for a large exponent."""
 _DOUBLE_DIGITS = 15
-_LARGEST_EXACT = 2**53
-"""A number of at most 15 digits has a double of its own, and an integer up to this one is a double."""
+_LARGEST_EXACT = 2**52
+"""A number of at most 15 digits has a double of its own. So has one of less than this many units of its last digit."""
 _SAFELY_DOUBLE = 1e15
 """Below it, the text of a double and its shortest decimal form differ by less than half a unit."""
 

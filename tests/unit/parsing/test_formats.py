@@ -123,6 +123,9 @@ GOOD = {
     "json: time in ms": Good(KEY_TIME, b'{"k":"a","t":1478568050123}', [("a", 1)], 1478568050123),
     "json: time in a string": Good(KEY_TIME, b'{"k":"a","t":"1478568050123"}', [("a", 1)], 1478568050123),
     "json: time before 1970": Good(KEY_TIME, b'{"k":"a","t":-1}', [("a", 1)], -1),
+    "json: s with seven decimals in a string": Good(
+        timed("s"), b'{"k":"a","t":"748957000.7309999"}', [("a", 1)], 748957000730
+    ),
     "json: s with ns in a string": Good(timed("s"), b'{"k":"a","t":"1767225599.999999999"}', [("a", 1)], 1767225599999),
     "json: fraction of a ms is cut off": Good(KEY_TIME, b'{"k":"a","t":-1.25}', [("a", 1)], -2),
     "json: s": Good(timed("s"), b'{"k":"a","t":1478568050}', [("a", 1)], 1478568050000),
