@@ -28,8 +28,8 @@ MAX_SOURCE_PARTITIONS = 3_000
 UNINITIALIZED = np.iinfo(np.int64).min
 """Watermark of an upstream partition that has not reported a watermark."""
 
-_TEXT_BYTES = 3_040
-"""Maximum bytes of encoded watermarks: 3,800 characters of base 85, in a checkpoint of at most 3,850 characters."""
+_TEXT_BYTES = 3_025
+"""Maximum bytes of encoded watermarks: 3,782 characters of base 85, in a checkpoint of at most 3,850 characters."""
 _TEXT_HEADER = struct.Struct("<qqqB")
 """Highest watermark, lowest watermark of the minimum, milliseconds per step of a code, bytes per partition."""
 _RESERVED_CODES = 2

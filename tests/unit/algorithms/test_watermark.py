@@ -179,7 +179,7 @@ def test_watermark_tracker_decoded_state_of_fewer_partitions_leaves_new_ones_wit
 
 
 @pytest.mark.parametrize(
-    ("source_partitions", "spread"), [(64, MAX_WATERMARK), (430, MAX_WATERMARK), (1005, 2 * 3_600_000)]
+    ("source_partitions", "spread"), [(64, MAX_WATERMARK), (428, MAX_WATERMARK), (1000, 2 * 3_600_000)]
 )
 def test_watermark_tracker_encoded_state_with_enough_room_is_exact(source_partitions: int, spread: int) -> None:
     _, restored = restored_watermarks(source_partitions, spread)

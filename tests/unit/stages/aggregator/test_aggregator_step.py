@@ -368,7 +368,7 @@ def test_aggregator_restarted_after_a_bounded_run_opens_newer_windows() -> None:
     assert emitted(step.flush(0)) == [(60, "a", 1, 1, 0)]
 
 
-@pytest.mark.parametrize("source_partitions", [64, 1024, 3000])
+@pytest.mark.parametrize("source_partitions", [64, 1005, 1024, 1507, 3000])
 def test_aggregator_checkpoint_of_many_partitions_fits_and_is_restored(source_partitions: int) -> None:
     step = aggregator(source_partitions=source_partitions)
     for source_partition in range(source_partitions):
