@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from helpers.join_stage import PARTITIONS, JoinRun, record, step_rules
+from helpers.in_memory_batch import InMemoryBatch
+from helpers.join_stage import NOW, PARTITIONS, TOPICS, JoinRun, record, step_rules
 from helpers.repartitioned_join import RepartitionedJoin
 from skewless.algorithms.join.window_join import JoinRules, Side
+from skewless.algorithms.watermark import WatermarkState
+from skewless.stages.join.step import ASK_INTERVAL_MS, JoinStep
+from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import TopicPartition
 
 PLAIN = JoinRules(apart_ms=10, left_disorder_ms=0, right_disorder_ms=0)
 LEFT, RIGHT = Side
@@ -180,3 +185,28 @@ def test_repartitioned_join_full_buffer_is_read_on_when_the_partition_without_re
     assert stages.join.step.stalled is None
     assert [stages.unread(side) for side in Side] == [0, 0]
     assert len(stages.join.texts("joined")) == 50 * 10
+
+
+def test_join_step_that_cannot_read_on_asks_once_for_each_side_and_releases_all_its_partitions() -> None:
+    step = JoinStep(step_rules(PLAIN, merged_partitions=dict.fromkeys(Side, 2), buffer_records=10))
+    partitions = [TopicPartition(TOPICS[side], number) for side in Side for number in range(3)]
+    for partition in partitions:
+        step.assign(partition, None, ())
+    for first in (0, 20):
+        for partition in partitions:
+            offsets = range(first, first + 20)
+            records = timed([record(f"{partition.topic}-{offset}", 10) for offset in offsets])
+            list(step.process(InMemoryBatch(partition.partition, records, offsets, topic=partition.topic), NOW))
+        list(step.flush(NOW))
+    assert step.stalled
+    answers = {side: {number: WatermarkState(5) for number in range(2)} for side in Side}
+    step.first_states = lambda side: answers.pop(side, {})
+    list(step.flush(NOW + ASK_INTERVAL_MS))
+    assert answers == {}
+    assert [step.watermark(partition) for partition in partitions] == [5] * len(partitions)
+
+
+def timed(records: list[OutputRecord]) -> list[OutputRecord]:
+    """Return records as a stage writes them again, without a report of their watermark."""
+    stage = RepartitionedJoin(PLAIN, 1).stages[RIGHT]
+    return list(stage.process(InMemoryBatch(0, records, range(len(records))), NOW))
