@@ -117,7 +117,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
 def _splitter(parsing: Mapping[str, Any], first_ms: int, *, is_fast: bool) -> dict[str, Any]:
     """Return the section `splitter`: records before 1970 are invalid unless it says when the first ones are."""
     splitter = {**parsing, "local": {"mode": "buffer" if is_fast else "none"}}
-    if first_ms < 0:
+    if first_ms < 0 and "time" in parsing:  # otherwise the time is that of Kafka
         century = (EPOCH + timedelta(milliseconds=first_ms)).year // 100 * 100
         splitter["time"] = {**parsing["time"], "earliest": f"{max(1, century):04}-01-01"}
     return splitter
