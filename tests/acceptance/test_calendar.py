@@ -328,7 +328,7 @@ def test_stages_internal_records_deleted_before_the_first_commit_refuse_to_start
     producer = Producer({"bootstrap.servers": broker, "log_level": 2})
     for topic in INTERNAL:
         producer.produce(pipeline.settings.topic(topic), b"deleted before it was read", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
     empty(pipeline)
     names = [stage for stage in STAGES if stage != "splitter"]
     with stages_of(pipeline, *names) as stages:

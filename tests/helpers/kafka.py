@@ -652,19 +652,27 @@ class Feed(threading.Thread, Generic[Item]):
         self._portion = max(1, round(rate / 20))
         self._hurry = threading.Event()
         self._over = threading.Event()
+        self._least = 0
         self.sent = 0
         """Number of records that were delivered."""
 
     def run(self) -> None:
         """Write a portion every 50 ms."""
-        while not self._over.is_set() and (portion := list(itertools.islice(self._records, self._portion))):
+        while not (self._over.is_set() and self.sent >= self._least):
+            portion = list(itertools.islice(self._records, self._portion))
+            if not portion:
+                break
             self._source.send(portion)
             self.sent += len(portion)
             self._hurry.wait(0.05)
 
-    def finish(self) -> None:
-        """Stop the feed. Fails if no records were left, because the test then waited too long."""
+    def finish(self, least: int = 0) -> None:
+        """Stop the feed as soon as it has written the `least` number of records.
+
+        Fails if no records were left, because the test then waited too long.
+        """
         assert self.is_alive(), f"the feed ran out after {self.sent} records"
+        self._least = least
         self._over.set()
         self.join()
 

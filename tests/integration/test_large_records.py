@@ -52,7 +52,7 @@ def send_large(bootstrap: str, topic: str) -> bytes:
     }
     producer = Producer(options)
     producer.produce(topic, value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
     return value
 
 

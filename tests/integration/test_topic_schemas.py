@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from helpers.asyncapi import Records, message_of
 from helpers.kafka import Pipeline, Record, Source, zipf_records
+from helpers.waiting import WAIT_S
 from skewless import topology
 from skewless.asyncapi.document import document
 from skewless.kafka.admin.client import Admin
@@ -63,7 +64,7 @@ def poison(broker: str, pipeline: Pipeline) -> None:
     producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "log_level": 2})
     for topic in READERS:
         producer.produce(pipeline.settings.topic(topic), POISON, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def of_pipeline(records: list[Record]) -> Iterator[Record]:

@@ -34,6 +34,8 @@ MOST = 400_000
 """Upper bound of the records of a feed that ends when all stages were killed."""
 EARLIER = 6_000
 """Records with the first start of a case that has two: those of 25 hours in each partition."""
+LEAST = 3 * EARLIER
+"""Records of a feed whose stages were killed sooner, so that it reaches the last start and closes a window there."""
 BERLIN = ZoneInfo("Europe/Berlin")
 NEW_YORK = ZoneInfo("America/New_York")
 
@@ -160,7 +162,7 @@ def test_windows_with_every_stage_killed_equal_a_plain_count_and_the_audit(
     with Feed(source, made_up(case), RATE) as feed, pipeline.running(armed=True) as supervisor:
         for stage in STAGES:
             pipeline.kill_in_transaction(supervisor, f"{stage}-0")
-        feed.finish()
+        feed.finish(LEAST)
     pipeline.drain(limit_s=300)
     expected, late = plain_count(read(broker, source.topic), case)
     found, wrong = results_of(pipeline)

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from helpers.avro import encoded, record_of
 from helpers.kafka import Pipeline, Source, create_topics
 from helpers.schema_registry import RegistryServer
+from helpers.waiting import WAIT_S
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.parsing.record_parser import RecordParser
@@ -61,7 +62,7 @@ def settings_of(broker: str, url: str, topic: str, **splitter: Any) -> PipelineS
 def send(broker: str, topic: str, value: bytes | None, **headers: bytes) -> None:
     producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
     producer.produce(topic, value, headers=list(headers.items()))
-    assert producer.flush(30) == 0
+    assert producer.flush(WAIT_S) == 0
 
 
 def require_valid(settings: PipelineSettings, topic: str) -> None:
