@@ -40,7 +40,6 @@ SESSION_S = 3.0
 REFUSED_S = 60.0
 """Deadline for a refusal. A stage that is not refused runs until then, so only a failing test lasts that long."""
 STARTED_S = 120.0
-INTERNAL = tuple(topic.name for topic in topology.TOPICS if not topic.public and topic.cleanup == "delete")
 REMEDY = re.compile(
     r"another name|set (it|them) back|skewless topics apply|delete its topics|reset|restore|raise|increase"
 )
@@ -143,6 +142,12 @@ class Calendar:
         with of_group(self.pipeline, stage) as consumer:
             committed = consumer.committed([TopicPartition(topic, at) for at in found], timeout=WAIT_S)
         return all(at.offset == found[at.partition] for at in committed if found[at.partition])
+
+
+def internal_topics(pipeline: Pipeline) -> list[str]:
+    """Full names of the topics between the stages, of which retention deletes records."""
+    needed = topology.needed_topics(pipeline.settings)
+    return [pipeline.settings.topic(topic.name) for topic in needed if not topic.public and topic.cleanup == "delete"]
 
 
 def reads(pipeline: Pipeline, stage: str) -> str:
@@ -251,8 +256,8 @@ def stopped(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Calendar:
 
 def empty(pipeline: Pipeline) -> None:
     """Delete the records that retention would delete after a day without new records."""
-    for topic in INTERNAL:
-        delete_records(pipeline, pipeline.settings.topic(topic))
+    for topic in internal_topics(pipeline):
+        delete_records(pipeline, topic)
 
 
 @pytest.mark.thorough
@@ -326,9 +331,17 @@ def test_stages_without_offsets_after_a_week_refuse_to_count_again(stopped: Cale
 def test_stages_internal_records_deleted_before_the_first_commit_refuse_to_start(broker: str, tmp_path: Path) -> None:
     pipeline = pipeline_of(broker, tmp_path, Source(broker, PARTITIONS))
     producer = Producer({"bootstrap.servers": broker, "log_level": 2})
-    for topic in INTERNAL:
-        producer.produce(pipeline.settings.topic(topic), b"deleted before it was read", partition=0)
+    topics = internal_topics(pipeline)
+    written: list[str | None] = []
+    for topic in topics:
+        producer.produce(
+            topic,
+            b"deleted before it was read",
+            partition=0,
+            on_delivery=lambda error, record: written.append(None if error else record.topic()),
+        )
     assert producer.flush(WAIT_S) == 0
+    assert sorted(map(str, written)) == sorted(topics)
     empty(pipeline)
     names = [stage for stage in STAGES if stage != "splitter"]
     with stages_of(pipeline, *names) as stages:
