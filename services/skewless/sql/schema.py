@@ -79,23 +79,29 @@ def _require_none(database: Database, differences: Iterable[str]) -> None:
 
 
 def require_own_offsets(database: Database, pipeline: str, stage: str) -> None:
-    """Raise StoreError if the stage has stored its offsets with the rows of another table."""
+    """Raise StoreError if the stage has stored its offsets with the rows of another table, or of one that is gone."""
     for problem in foreign_offsets(database, pipeline, stage):
         raise StoreError(problem)
 
 
 def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[str]:
-    """Yield a line if the stage has stored its offsets with the rows of another table."""
+    """Yield a line if the stage has stored its offsets with the rows of another table, or of one that is gone."""
     table = database.statements.table
     if TABLE_NAME not in _columns(database, OFFSETS):
         return
+    names = {name for (name,) in database.query(database.statements["tables_of_offsets"], (pipeline, stage))}
     # Offsets without the name of a table are of a development version.
-    rows = database.query(database.statements["offsets_of_another_table"], (pipeline, stage, table.name))
-    if former := sorted(name for (name,) in rows):
+    if former := sorted(names - {table.name, None}):
         yield (
             f"table {OFFSETS} in {database.address}: the offsets of stage {stage} of pipeline {pipeline} belong to "
             f"table {', '.join(former)}, and {table.setting} is {table.name}, which would lack the results before "
             f"them. Set {table.setting} to {former[0]}, or {RESET}"
+        )
+    elif names and not exists(database, table.name):
+        yield (
+            f"table {table.name} in {database.address} does not exist, but {OFFSETS} has offsets of stage {stage} of "
+            f"pipeline {pipeline}: a new table would lack the results before them. Restore the table, delete these "
+            f"offsets to fill it again from the topic, or {RESET}"
         )
 
 

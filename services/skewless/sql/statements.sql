@@ -45,8 +45,8 @@ SELECT EXISTS (SELECT 1 FROM skewless_offsets WHERE pipeline = %s)
 -- name: offsets_add_table_name
 ALTER TABLE skewless_offsets ADD COLUMN table_name {type_name}
 
--- name: offsets_of_another_table
-SELECT DISTINCT table_name FROM skewless_offsets WHERE pipeline = %s AND stage = %s AND table_name <> %s
+-- name: tables_of_offsets
+SELECT DISTINCT table_name FROM skewless_offsets WHERE pipeline = %s AND stage = %s
 
 -- name: offsets_select
 SELECT topic, "partition", next_offset, checkpoint, state_schema, leader_epoch, cluster_id

@@ -108,6 +108,20 @@ def test_start_rows_without_offsets_are_an_error_with_the_remedy(database: TestD
         Sink(database).start()
 
 
+def test_start_after_the_table_was_dropped_is_refused_and_is_filled_again_without_offsets(
+    database: TestDatabase,
+) -> None:
+    Sink(database).start().store([result("a"), result("b")])
+    database.query("DROP TABLE p")
+    with pytest.raises(StoreError, match=r"table p in .* does not exist, but skewless_offsets .* delete these offsets"):
+        Sink(database).start()
+    database.query("DELETE FROM skewless_offsets")
+    again = Sink(database).start()
+    assert again.offsets == {0: 0}
+    again.store([result("a"), result("b")])
+    assert keys(database) == ["a", "b"]
+
+
 def test_start_with_another_table_is_refused_and_each_remedy_works(database: TestDatabase) -> None:
     Sink(database, table="former").start().store([result("a"), result("b")])
     other = Sink(database, table="other")
