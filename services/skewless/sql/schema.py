@@ -42,7 +42,7 @@ def apply(database: Database) -> None:
         if number not in applied:
             for statement in split(text):
                 database.execute(statement)
-            database.execute(statements["migration_insert"], (number,))
+            database.execute(statements["migration_insert"], (number, number))
     if TABLE_NAME not in _columns(database, OFFSETS):
         database.execute(statements["offsets_add_table_name"])
     for statement in split(statements["table"]):

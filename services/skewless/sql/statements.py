@@ -159,7 +159,7 @@ class Statements:
         return [(int(name[:4]), self[name]) for name in sorted(TEMPLATES) if name[:4].isdigit()]
 
     def schema(self) -> list[str]:
-        """Return the statements that create all tables in an empty database."""
+        """Return the statements that create all tables that a database does not have."""
         migrations = self.migrations()
         parts = [self["migrations"], *(text for _, text in migrations)]
         insert = self["migration_insert"]

@@ -19,7 +19,9 @@ WHERE "key" = %s
 ORDER BY window_start
 
 -- name: migration_insert
-INSERT INTO skewless_migrations (number, applied_at) VALUES (%s, CURRENT_TIMESTAMP)
+INSERT INTO skewless_migrations (number, applied_at)
+SELECT %s, CURRENT_TIMESTAMP FROM (SELECT 1 AS one) AS one_row
+WHERE NOT EXISTS (SELECT 1 FROM skewless_migrations WHERE number = %s)
 
 -- name: migrations_select
 SELECT number FROM skewless_migrations
