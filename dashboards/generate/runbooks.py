@@ -74,7 +74,9 @@ Some records could not be parsed. They are in `dead-letters` with their offset a
 counted.
 
 - Read the topic: the headers contain topic, partition, offset and reason.
-- If a producer's format has changed, change `splitter` to parse it, and send the dead letters again.
+- If a limit was too small, raise `splitter.limits` and write the records again with `skewless dead-letters replay`.
+- If the format of a producer has changed: the settings by which records are read are fixed once a pipeline has run.
+  Start a pipeline of another name, or count everything again (`skewless reset` with `--to-start`).
 """,
     "SkewlessTransactionsAborted": """
 More than one commit in twenty fails. Results stay exact, but the records of these transactions are processed again.
@@ -169,7 +171,9 @@ minutes.
 More than 0.1 % of the tuples were late for ten minutes, at least ten in five minutes. Late tuples are in no result.
 They are in the topic `late`.
 
-- `skewless status` says to which value `event_time.allowed_lateness_s` must be raised. Windows then close later.
+- `skewless status` says which value of `event_time.allowed_lateness_s` would be enough. Windows then close later. The
+  setting is fixed once a pipeline has run: use it in a pipeline of another name, or count everything again
+  (`skewless reset` with `--to-start`).
 - One producer whose clock is ahead moves the watermark of its partition forward, and makes the tuples of all others
   late. `event_time.max_ahead_s` limits this.
 - After an outage of a producer its old records are late, and the alert resolves itself.
@@ -180,7 +184,8 @@ event times. In replays of old data the alert does not fire.
 
 - In *Pipeline* look for the first stage with a large *Watermark delay by stage*, and for stages with lag.
 - A partition of the source that has no new records holds back all windows: see *SkewlessWatermarkStuck*.
-- If `event_time.allowed_lateness_s` plus the length of a window is more than the threshold, raise the threshold.
+- If `event_time.allowed_lateness_s` is more than the threshold, raise the threshold. With
+  `splitter.local.mode: windows`, `splitter.local.window_s` counts, too.
 """,
     "SkewlessLatencyHigh": """
 For one of a hundred commits of the aggregator it took more than 30 s from the splitter to the merge of the newest

@@ -46,7 +46,8 @@ the names of a path, and values are YAML. In names of Kafka options `_` stands f
 (`{loader.PREFIX}KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics for `-`
 (`{loader.PREFIX}TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
 `{loader.BOOTSTRAP_SERVERS}` is the address of brokers of pipelines that set none.
-Without the section `splitter` the pipeline reads plain text. With it, the default of `splitter.format` is json."""
+Without the section `splitter` the pipeline counts record keys and does not read values. With it, the default of
+`splitter.format` is json."""
 TOPICS_INTRO = """\
 # Topics and records
 
@@ -103,7 +104,7 @@ The command ends with an exit code. Only a bug logs a traceback, and the `error:
 | exit code | meaning | `skewless up` |
 | --- | --- | --- |
 | 0 | success | restarts the stage; with `--drain` the stage has finished |
-| 1 | the requested check found a difference, or nothing to compare | a stage never ends with it |
+| 1 | a check found a difference or nothing to compare, or `reset` found processes | a stage never ends with it |
 | 2 | wrong use or configuration | exits, because a restart would fail again |
 | 3 | broker, store or Spark failed | \
 exits if it never ran for a minute, if another `up` replaced it or after 8 refusals in a row; else restarts it |
@@ -269,7 +270,7 @@ def _topics(document: Document) -> Iterator[str]:
     yield from table(["stage", "reads", "writes", "description"], rows)
     yield from [
         "",
-        "`source`, `left` and `right` are your own topics. A pipeline without `source` only joins.",
+        "`source`, `left`, `right` and `events` (`enrich.topic`) are your own topics. Some pipelines have no `source`.",
         "",
         "## Topics",
         "",

@@ -70,7 +70,7 @@ class LateHeaders(msgspec.Struct, omit_defaults=True):
 
     topic: Annotated[
         str | None,
-        Meta(description="Source topic. Version 0.2.0 wrote it only in pipelines with `source.topics`."),
+        Meta(description="Source topic. Records of version 0.2.0 do not have it."),
     ] = None
 
 

@@ -77,7 +77,7 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
     conditions: tuple[str, ...],
     file: Path | None,
 ) -> None:
-    """Measure a topic: its format, hottest keys, skew, sizes and times, and the load balance of each grouping.
+    """Measure a topic: its format, hottest keys, skew, sizes and times, and the load balance of four groupings.
 
     Reads the newest records without a consumer group and writes nothing to Kafka. The file of -f is used only for its
     sections `kafka` and `registry`, with the security settings.
