@@ -67,9 +67,9 @@ class JoinRun:
         """Partitions of the user's topics that are processed to their ends, if the logs merge them."""
         self.start()
 
-    def start(self) -> None:
-        """Start a step at the last commit."""
-        self.step = JoinStep(self.rules)
+    def start(self, step: JoinStep | None = None) -> None:
+        """Start at the last commit, with a new step or one whose partitions were revoked."""
+        self.step = step or JoinStep(self.rules)
         for side, partition in PARTITIONS.items():
             offset, checkpoint = self.committed[side]
             self.offsets[side] = offset

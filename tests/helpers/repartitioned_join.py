@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +26,16 @@ class RepartitionedJoin:
         self._rules = step_rules(join, merged_partitions=counts, **changes)
         self.join = JoinRun(self._rules)
         self.offsets = {side: [0] * counts[side] for side in Side}
-        self.stages = {side: self._stage(side) for side in Side}
+        self.stages = {side: self._stage(side, [None] * counts[side]) for side in Side}
 
-    def _stage(self, side: Side) -> RepartitionStep:
+    def restart(self, **changes: Any) -> None:
+        """Start all three stages again at their last commit, with changed rules."""
+        self._rules = self.join.rules = replace(self._rules, **changes)
+        self.join.crash()
+        for side, stage in self.stages.items():
+            self.stages[side] = self._stage(side, [*map(stage.checkpoint, range(len(self.offsets[side])))])
+
+    def _stage(self, side: Side, checkpoints: Sequence[str | None]) -> RepartitionStep:
         join = self._rules
         rules = RepartitionRules(
             side=side, records=replace(join.sides[side], keyed=False), disorder_ms=join.join.disorder_ms(side),
@@ -36,8 +43,8 @@ class RepartitionedJoin:
             max_ahead_ms=join.max_ahead_ms, drain=join.drain,
         )  # fmt: skip
         step = RepartitionStep(rules)
-        for partition in range(len(self.offsets[side])):
-            step.assign(partition, None, ())
+        for partition, checkpoint in enumerate(checkpoints):
+            step.assign(partition, checkpoint, ())
         return step
 
     def add_partition(self, side: Side) -> None:
@@ -45,15 +52,18 @@ class RepartitionedJoin:
         self.stages[side].assign(len(self.offsets[side]), None, ())
         self.offsets[side].append(0)
 
-    def write(self, side: Side, partition: int, *records: OutputRecord) -> list[OutputRecord]:
-        """Write records to a topic, let its stage process them to the ends and commit, and return all it writes."""
+    def write(self, side: Side, partition: int, *records: OutputRecord, ends: bool = True) -> list[OutputRecord]:
+        """Write records to a topic, let its stage process them and commit, and return all it writes.
+
+        With `ends`, the stage has then read all partitions to their ends.
+        """
         stage, first = self.stages[side], self.offsets[side][partition]
         self.offsets[side][partition] += len(records)
         outputs: list[OutputRecord] = []
         if records:
             batch = InMemoryBatch(partition, records, range(first, first + len(records)))
             outputs += stage.process(batch, self.join.now)
-        for each in range(len(self.offsets[side])):
+        for each in range(len(self.offsets[side])) if ends else ():
             stage.end_of_partition(each, self.join.now)
         outputs += stage.flush(self.join.now)
         self.join.logs[side] += [output for output in outputs if output.topic == RECORD_TOPICS[side]]

@@ -163,6 +163,10 @@ class WatermarkTracker:
         """Forget what some upstream partitions have reported."""
         self._watermarks[list(partitions)] = UNINITIALIZED
 
+    def forget_idle(self) -> None:
+        """Forget which upstream partitions are idle."""
+        self._idle.fill(False)
+
     def _counted(self) -> NDArray[np.bool_]:
         """Return for each upstream partition whether it counts in the minimum."""
         # Ended partitions do not count: MAX_WATERMARK must not become the watermark while other partitions are idle.

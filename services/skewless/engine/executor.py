@@ -273,7 +273,9 @@ class StepExecutor:
         partitions = list(assignment.running())
         assignment.apply(PartitionEvent.BEGIN_COMMIT, assignment.partitions)
         for record in partitions:
-            if record.at_end and record.all_processed:
+            if not record.all_processed:
+                self.step.records_wait(self._key(record.partition), now)
+            elif record.at_end:
                 self.step.end_of_partition(self._key(record.partition), now)
             record.advance(*fetched.get(record.partition, (0, None)))
         self._send_flush(now)

@@ -66,6 +66,10 @@ class SourceSteps(Generic[Partition]):
 
     _sources: Mapping[Partition, SourcePartition]
 
+    def records_wait(self, partition: Partition, now: int) -> None:
+        """Note that the partition has records: it is not idle while they wait."""
+        self._sources[partition].observe_records(now)
+
     def watermark(self, partition: Partition) -> int | None:
         """Return the watermark of the partition."""
         return self._sources[partition].state().watermark

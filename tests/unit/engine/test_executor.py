@@ -61,6 +61,9 @@ class Notes(Step):
         self.calls.append(("end", partition, now))
         self.ended.add(partition)
 
+    def records_wait(self, partition: int, now: int) -> None:
+        self.calls.append(("wait", partition, now))
+
 
 class Bench:
     """An executor with a step and a list of its outputs."""
@@ -116,7 +119,7 @@ async def test_executor_commit_contains_outputs_flush_and_next_offset() -> None:
     await bench.executor.process(first)
     assert bench.begin_commit({}) == {0: CommitPoint(5, "2")}
     assert bench.sent == [b"processed", b"flushed"]
-    assert bench.step.calls[1:] == [("process", 0, [3, 4], 42), ("flush", 42)]
+    assert bench.step.calls[1:] == [("process", 0, [3, 4], 42), ("wait", 0, 42), ("flush", 42)]
 
 
 async def test_executor_commit_in_progress_holds_batches_in_order() -> None:
@@ -322,7 +325,7 @@ async def test_executor_end_of_partition_is_passed_on_when_its_batches_are_proce
     batch = bench.deliver_batch(1)
     bench.end_of_partition()
     bench.end_commit(bench.begin_commit({}))
-    assert ("end", 0, 42) not in bench.step.calls
+    assert bench.step.calls[-2:] == [("wait", 0, 42), ("flush", 42)]
     await bench.executor.process(batch)
     bench.begin_commit({})
     assert bench.step.calls[-2:] == [("end", 0, 42), ("flush", 42)]

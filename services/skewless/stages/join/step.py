@@ -121,6 +121,8 @@ class JoinStep(MultiInputStep):
             # An earlier bounded run may have ended partitions that have new records now.
             ended = source.merged.ended()
             source.merged.forget(ended)
+            if not self._becomes_idle:
+                source.merged.forget_idle()
             source.ended_before = ended & set(processed) if self._rules.drain else frozenset()
         self._sources[partition] = source
         opposite = self._partition(self._side(partition).opposite, partition.partition)
@@ -146,6 +148,8 @@ class JoinStep(MultiInputStep):
         self._sources.pop(partition, None)
         self._joins.pop(partition.partition, None)
         self._blocked, self._stalled, self._waiting = frozenset(), None, ()
+        # The next assignment may hold more records. They must not count as an excess over those of this one.
+        self._alignment = Alignment(self._rules.max_drift_ms, self._rules.buffer_records)
 
     def _side(self, partition: TopicPartition) -> Side:
         return self._side_of[partition.topic]
@@ -277,7 +281,7 @@ class JoinStep(MultiInputStep):
 
     def _ask(self, now: int) -> None:
         """Look for partitions whose first report is behind records that are not read on, so that it is never read."""
-        if self._stalled is None or now - self._asked_ms < ASK_INTERVAL_MS:
+        if self._stalled is None or abs(now - self._asked_ms) < ASK_INTERVAL_MS:  # the clock may be set back
             return
         self._asked_ms = now
         behind = [
@@ -329,6 +333,12 @@ class JoinStep(MultiInputStep):
             source.idle = self._becomes_idle and source.merged.state().idle
             return
         source.observe_end(now, drain=self._rules.drain, idle_timeout_ms=self._rules.idle_timeout_ms)
+
+    def records_wait(self, partition: TopicPartition, now: int) -> None:
+        """Note that the partition has records: it is not idle while they wait."""
+        source = self._sources[partition]
+        source.observe_records(now)
+        source.at_end = False
 
     def flush(self, now: int) -> Iterable[OutputRecord]:
         """Emit unmatched records, and write the changes of what is held to the changelog."""

@@ -70,11 +70,13 @@ class RepartitionStep(SourceSteps[int], Step):
         """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
-        """Restore the committed checkpoint. The first flush reports its state again."""
+        """Restore the committed checkpoint. The first flush reports its state again.
+
+        A partition that was idle is active: records may have arrived meanwhile, and a join corrects nothing.
+        """
         committed = decode_checkpoint(checkpoint)
-        idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.disorder_ms, committed.max_time)
-        self._sources[partition] = _Source(generator=generator, idle=idle, min_time=committed.min_time)
+        self._sources[partition] = _Source(generator=generator, min_time=committed.min_time)
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""

@@ -245,6 +245,19 @@ def test_join_step_idle_side_follows_the_other_one_and_older_records_are_late_af
     assert [output.topic for output in outputs] == ["join-late", "joined"]
 
 
+def test_join_step_idle_partition_whose_records_wait_for_a_schema_holds_the_other_one_back() -> None:
+    run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
+    run.append(RIGHT, record("x", 5))
+    run.commit(at_end=Side)
+    run.now += 1000
+    run.commit(at_end=Side)
+    run.step.records_wait(PARTITIONS[RIGHT], run.now)
+    run.append(LEFT, record("a", 100), record("b", 200))
+    run.commit()
+    assert run.texts("unmatched-left") == []
+    assert [output.topic for output in run.append(RIGHT, record("a", 105))] == ["joined"]
+
+
 def test_join_step_bounded_run_ends_with_both_sides() -> None:
     run = JoinRun(step_rules(PLAIN, drain=True))
     run.append(LEFT, record("a", 10))
@@ -271,6 +284,21 @@ def test_join_step_full_buffer_blocks_all_but_the_slowest_partition() -> None:
     run.append(RIGHT, record("y", 50))
     assert run.step.blocked == frozenset()
     assert run.step.stalled is None
+
+
+def test_join_step_that_is_assigned_more_held_records_than_before_reads_on() -> None:
+    held = [JoinRun(step_rules(PLAIN, buffer_records=10)) for _ in range(2)]
+    for run, records in zip(held, (12, 15), strict=True):
+        run.append(RIGHT, record("x", 0))
+        run.append(LEFT, *(record(f"{time}", time) for time in range(records)))
+        run.commit()
+        assert run.step.blocked == {PARTITIONS[LEFT]}
+    first, second = held
+    for partition in PARTITIONS.values():
+        first.step.revoke(partition)
+    second.start(first.step)
+    second.commit()
+    assert second.step.blocked == {PARTITIONS[LEFT]}
 
 
 def test_join_step_window_that_does_not_fit_stops_with_the_settings() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
+
+import pytest
 
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_stage import NOW, PARTITIONS, TOPICS, JoinRun, record, step_rules
@@ -87,6 +90,25 @@ def test_repartitioned_join_idle_partition_of_an_earlier_run_has_not_ended_a_bou
     stages.write(LEFT, 0, record("b", 2000))
     stages.run()
     assert ids(stages.join, "unmatched-left") == []
+
+
+@pytest.mark.parametrize("changes", [{"drain": True}, {"idle_timeout_ms": None}], ids=["bounded", "no timeout"])
+def test_repartitioned_join_idle_partition_without_records_of_an_earlier_run_is_waited_for(
+    changes: dict[str, Any],
+) -> None:
+    stages = RepartitionedJoin(PLAIN, 2, idle_timeout_ms=TIMEOUT_MS)
+    for number in range(2):
+        stages.write(LEFT, 0, record(f"a{number}", 1000 * number))
+        stages.write(RIGHT, 0, record(f"a{number}", 1000 * number))
+        stages.run()
+        stages.join.now += TIMEOUT_MS
+    stages.restart(**changes)
+    stages.write(LEFT, 0, record("b", 9000), ends=False)
+    for side in (RIGHT, LEFT):
+        stages.write(side, 1, record("c", 2000), ends=False)
+        stages.run()
+    assert ids(stages.join, "join-late") == []
+    assert [row["left"]["id"] for row in stages.join.texts("joined")] == ["a0", "a1", "c"]
 
 
 def test_repartitioned_join_smaller_topic_that_gets_a_partition_goes_on_with_it_also_after_a_restart() -> None:
@@ -175,6 +197,16 @@ def test_repartitioned_join_full_buffer_names_the_partition_without_records_and_
     assert [stages.unread(side) for side in Side] == [0, 0]
     assert Counter(row["side"] for row in stages.join.texts("join-late")) == {}
     assert len(stages.join.texts("joined")) == 50 * 10
+
+
+def test_repartitioned_join_full_buffer_is_read_on_after_the_clock_was_set_back() -> None:
+    stages = full_with_an_empty_partition(None)
+    stages.join.now -= 3_600_000
+    for number in range(40, 50):
+        stages.join.now += 5_000
+        traffic(stages, number, left_partition=number % 2)
+    assert stages.join.step.stalled is None
+    assert [stages.unread(side) for side in Side] == [0, 0]
 
 
 def test_repartitioned_join_full_buffer_is_read_on_when_the_partition_without_records_is_idle() -> None:

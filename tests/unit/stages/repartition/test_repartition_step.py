@@ -93,6 +93,19 @@ def test_repartition_idle_partition_is_reported_and_holds_no_other_one_back() ->
     assert step.blocked == frozenset()
 
 
+def test_repartition_partition_that_was_idle_is_reported_as_active_after_a_restart() -> None:
+    step = left_stage(idle_timeout_ms=500)
+    feed(step, 0, record("a", 10))
+    step.end_of_partition(0, NOW + 500)
+    list(step.flush(NOW + 500))
+    again = left_stage(step.checkpoint(0), idle_timeout_ms=500)
+    again.end_of_partition(0, NOW + 900)
+    reports = list(again.flush(NOW + 900))
+    assert (watermarks_in(reports), idle_in(reports)) == ([{0: 0, 1: 0}] * 3, [set()] * 3)
+    again.end_of_partition(0, NOW + 1_400)
+    assert idle_in(list(again.flush(NOW + 1_400))) == [{0}] * 3
+
+
 def test_join_step_silent_partition_of_a_repartitioned_topic_is_named() -> None:
     step = left_stage(partitions=1)
     run = JoinRun(step_rules(PLAIN, merged_partitions=dict.fromkeys(Side, 2)))
