@@ -146,7 +146,10 @@ def test_mirror_after_a_reset_begins_again_when_its_copy_is_deleted(
     copy = f"{PREFIX}{pipeline.settings.topic('aggregates')}"
     assert f"delete by hand: topic {copy} at {remote.bootstrap}, " in done.stdout, done.output
     assert pipeline.start("mirror").wait(WAIT_S) == 3
-    assert "created again" in (pipeline.folder / "mirror-0.log").read_text()
+    log = (pipeline.folder / "mirror-0.log").read_text()
+    assert "created again" in log
+    assert f"group {PREFIX}{pipeline.name}-mirror-offsets, which no reset changes. Copying from the beginning" in log
+    assert f"delete topic {copy} at {remote.bootstrap}" in log
 
     admin = AdminClient({"bootstrap.servers": remote.bootstrap, "log_level": 2})
     admin.delete_topics([copy])[copy].result()

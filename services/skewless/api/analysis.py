@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 INSPECTED, PLANNED = 1_000_000, 2_000_000
 """Records that are read by default."""
-SHORTEST_WINDOW_S = 0.001
+SHORTEST_WINDOW_S, LONGEST_WINDOW_S = 0.001, 1_000_000_000
 SHOWN_KEYS = 10
 COLUMNS = ("grouping", "workers", "max_over_avg", "worst_window_max_over_avg", "replication_factor", "aggregation_cost")
 """Measures of candidates that a notebook shows."""
@@ -189,15 +189,18 @@ def simulate(  # noqa: PLR0913 - passed by name
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-    if routers < 1 or window_s < SHORTEST_WINDOW_S:
-        raise ConfigurationError(
-            f"routers and window_s: {routers} and {window_s} must be at least 1 and {SHORTEST_WINDOW_S}"
-        )
+    if routers < 1:
+        raise ConfigurationError(f"routers: {routers} must be at least 1")
+    if not SHORTEST_WINDOW_S <= window_s <= LONGEST_WINDOW_S:
+        raise ConfigurationError(f"window_s: {window_s} must be from {SHORTEST_WINDOW_S} to {LONGEST_WINDOW_S}")
     try:
         of_keys = pa.array(keys, pa.string())
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeEncodeError) as error:
         raise ConfigurationError(f"keys: must be texts: {error}") from None
-    event_times = np.arange(len(of_keys), dtype=np.int64) if times is None else np.array(times, dtype=np.int64)
+    try:
+        event_times = np.arange(len(of_keys), dtype=np.int64) if times is None else np.array(times, dtype=np.int64)
+    except (ValueError, OverflowError) as error:
+        raise ConfigurationError(f"times: must be integers of 64 bits: {error}") from None
     if not len(of_keys) or len(of_keys) != len(event_times) or of_keys.null_count:
         raise ConfigurationError(
             f"keys: needs keys, none of them None, and as many times: {len(of_keys)} and {len(event_times)}"

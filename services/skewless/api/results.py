@@ -133,7 +133,11 @@ def result_reader(results: Iterable[ResultField], parts: Iterable[str]) -> Calla
     converters = dict.fromkeys(parts, str) | {result.name: _converter(result.result_type) for result in results}
 
     def read(record: Mapping[str, Any]) -> Result:
-        fields = {name: None if record[name] is None else convert(record[name]) for name, convert in converters.items()}
+        # Records from before an aggregate was added lack its result.
+        fields = {
+            name: None if (value := record.get(name)) is None else convert(value)
+            for name, convert in converters.items()
+        }
         return Result(record["key"], record["window_start"], record["window_end"], record["revision"], fields)
 
     return read

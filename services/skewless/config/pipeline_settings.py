@@ -398,7 +398,7 @@ class PipelineSettings(SettingsModel):
     @model_validator(mode="after")
     def _sections_fit(self) -> PipelineSettings:
         excess = grouping.GROUPINGS[self.router.grouping].excess(self.router.workers, self.router)
-        window_grid_ms, local = self._window_grid_ms, self.splitter.local
+        window_grid_ms, local = self.window_grid_ms, self.splitter.local
         grid_ms = math.gcd(window_grid_ms, self.observer.tick_ms)
         pane_ms = self._pane_ms(grid_ms)
         checks = [
@@ -712,13 +712,14 @@ class PipelineSettings(SettingsModel):
             )
 
     @property
-    def _window_grid_ms(self) -> int:
+    def window_grid_ms(self) -> int:
+        """Length in ms of which all windows between the earliest and the latest time begin and end at multiples."""
         return self.aggregator.windows.grid_ms(self.splitter.time.earliest, self.splitter.time.latest)
 
     @property
     def grid_ms(self) -> int:
         """Length in ms that a pane must divide: all windows and ticks begin and end at multiples of it."""
-        return math.gcd(self._window_grid_ms, self.observer.tick_ms)
+        return math.gcd(self.window_grid_ms, self.observer.tick_ms)
 
     @property
     def pane_ms(self) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_columns_of
 from skewless.algorithms.value_type import VALUE
+from skewless.algorithms.windowing.assigner import CalendarWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.settings import ParsingSettings
@@ -22,6 +24,8 @@ from skewless.wire.state_schema import (
     JoinSchema,
     StateSchema,
 )
+
+QUARTER_HOUR_MS = 900_000
 
 
 def state_schema_of(settings: PipelineSettings) -> StateSchema:
@@ -37,7 +41,7 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         lateness_ms=settings.event_time.lateness_ms,
         key_parts=len(settings.splitter.key.fields),
         late_rule=settings.event_time.late_rule,
-        parsing=_parsing_digests(settings.splitter) if _needs_0_3(settings) else "",
+        parsing=_parsing_digests(settings.splitter, _calendar_grid(settings)) if _needs_0_3(settings) else "",
         top=_ranks_digest(settings),
     )
 
@@ -54,8 +58,20 @@ def _needs_0_3(settings: PipelineSettings) -> bool:
     return bool(settings.splitter.key.fields) or settings.event_time.late_rule != "event_time"
 
 
-def _parsing_digests(parsing: ParsingSettings) -> str:
-    """Return the digests of the settings that determine key, time and values of a record.
+def _calendar_grid(settings: PipelineSettings) -> dict[str, int]:
+    """Return the span of which windows in a time zone begin at multiples, if it is not whole quarters of an hour.
+
+    It depends on `splitter.time.earliest`: long ago, zones had the time of the sun. The panes of records between the
+    stages are in one window each only as long as it stays the same.
+    """
+    if not isinstance(settings.aggregator.windows, CalendarWindows):
+        return {}
+    grid_ms = math.gcd(settings.window_grid_ms, QUARTER_HOUR_MS)
+    return {} if grid_ms == QUARTER_HOUR_MS else {"grid_ms": grid_ms}
+
+
+def _parsing_digests(parsing: ParsingSettings, grid: Mapping[str, int]) -> str:
+    """Return the digests of the settings that determine key, time and values of a record, and the panes of times.
 
     Other settings of the splitter only determine which records are invalid, so they may change. The decimals of values
     are in other fields of the state schema.
@@ -65,7 +81,7 @@ def _parsing_digests(parsing: ParsingSettings) -> str:
         "splitter.format": [parsing.format.name, _changed(parsing.format)],
         "splitter.key": _changed(parsing.key),
         "splitter.value": {name: _changed(values[name], "decimals", "missing") for name in sorted(values)},
-        "splitter.time": _changed(parsing.time, "earliest", "latest"),
+        "splitter.time": _changed(parsing.time, "earliest", "latest") | dict(grid),
         "splitter.where": [_changed(condition) for condition in parsing.where],
     }
     if parsing.envelope is not None:  # the last one: pipelines without one have no digest of it

@@ -22,7 +22,7 @@ from skewless.engine.start_checks import (
     created_again,
 )
 from skewless.engine.statistics import EngineStatistics
-from skewless.errors import UnavailableError, UnreachableError
+from skewless.errors import BrokerError, ConfigurationError, UnavailableError, UnreachableError
 from skewless.kafka.admin.topics import require_equal_partitions
 from skewless.kafka.call_with_timeout import in_background, while_serving
 from skewless.kafka.consumer.broker_queries import BrokerQueries, LogRange
@@ -217,7 +217,16 @@ class AssignmentRestorer:
 
         `begun` is whether the group has a checkpoint of any partition. Runs in a thread of its own.
         """
-        starts, missing = self._starts(committed, ranges)
+        try:
+            starts, missing = self._starts(committed, ranges)
+        except (BrokerError, ConfigurationError) as error:
+            if self._prior_output is None or self._prior_output.group is None:
+                raise
+            # What the error says is the pipeline's remedy. It does not change the offsets of another cluster.
+            raise type(error)(
+                f"{error}. The offsets are those of group {self._prior_output.group}, which no reset changes. "
+                f"{self._prior_output.advice}"
+            ) from None
         keys = {partition: self._key_of(partition) for partition in starts}
         states = self._restore({keys[partition]: start.step_checkpoint for partition, start in starts.items()})
         if self._prior_output is not None:

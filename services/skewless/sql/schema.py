@@ -79,17 +79,23 @@ def _require_none(database: Database, differences: Iterable[str]) -> None:
 
 
 def require_own_offsets(database: Database, pipeline: str, stage: str) -> None:
-    """Raise StoreError if the stage has stored its offsets with the rows of another table, or of one that is gone."""
+    """Raise StoreError for what `foreign_offsets` finds."""
     for problem in foreign_offsets(database, pipeline, stage):
         raise StoreError(problem)
 
 
 def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[str]:
-    """Yield a line if the stage has stored its offsets with the rows of another table, or of one that is gone."""
+    """Yield a line if the table is of another stage, or the offsets of the stage are of another or of a lost table."""
     table = database.statements.table
     if TABLE_NAME not in _columns(database, OFFSETS):
         return
-    names = {name for (name,) in database.query(database.statements["tables_of_offsets"], (pipeline, stage))}
+    stored = {(writer, name) for writer, name in database.query(database.statements["tables_of_offsets"], (pipeline,))}
+    names = {name for writer, name in stored if writer == stage}
+    if others := sorted(writer for writer, name in stored if writer != stage and name == table.name):
+        yield (
+            f"table {table.name} in {database.address} has rows of stage {others[0]} of pipeline {pipeline}, which has "
+            f"another sink.mode than stage {stage}: name another table in {table.setting}, or {RESET}"
+        )
     # Offsets without the name of a table are of a development version.
     if former := sorted(names - {table.name, None}):
         yield (

@@ -48,7 +48,7 @@ SELECT EXISTS (SELECT 1 FROM skewless_offsets WHERE pipeline = %s)
 ALTER TABLE skewless_offsets ADD COLUMN table_name {type_name}
 
 -- name: tables_of_offsets
-SELECT DISTINCT table_name FROM skewless_offsets WHERE pipeline = %s AND stage = %s
+SELECT DISTINCT stage, table_name FROM skewless_offsets WHERE pipeline = %s
 
 -- name: offsets_select
 SELECT topic, "partition", next_offset, checkpoint, state_schema, leader_epoch, cluster_id

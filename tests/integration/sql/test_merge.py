@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers.databases import TestDatabase
-from integration.sql.sql_sink import START, Flusher, Sink
+from integration.sql.sql_sink import START, Flusher, Sink, result
 from integration.sql.test_output import DISTANT_YEARS, ODD_KEYS
 from skewless.errors import StoreError, TransactionAbortedError
 from skewless.sql import schema
@@ -148,10 +148,13 @@ def test_add_missing_values_are_null_until_there_is_one(database: TestDatabase) 
     assert rows(database, "mean", "p_results") == {"a": (8.0,)}
 
 
-def test_start_table_of_the_other_mode_is_an_error(database: TestDatabase) -> None:
-    Sink(database).start().store([])
-    with pytest.raises(StoreError, match="do not fit this pipeline"):
-        flusher(database)
+def test_start_table_of_the_other_mode_is_an_error_also_when_it_is_empty(database: TestDatabase) -> None:
+    Sink(database, aggregates=["count"]).start().store([result("a")])
+    expected = r"table p in .* has rows of stage sink of pipeline p.* name another table in sink\.table"
+    for _ in range(2):
+        with pytest.raises(StoreError, match=expected):
+            Flusher(database, aggregates=["count"]).start()
+        database.query("DELETE FROM p")
 
 
 def test_start_with_another_table_is_refused_and_adds_nothing(database: TestDatabase) -> None:

@@ -130,6 +130,20 @@ class TestServers:
         assert checked.exit_code == 1
         assert "table p: right DELETE is missing" in checked.output
 
+    def test_check_missing_right_on_the_offsets_is_a_difference(self, database: TestDatabase, file: Path) -> None:
+        Sink(database, decimals=2).start()
+        if database.dialect == "postgresql":
+            database.query("ALTER TABLE skewless_offsets OWNER TO postgres")
+            database.query("GRANT INSERT ON skewless_offsets TO skewless")
+        else:
+            database.query(f"REVOKE ALL ON {database.name}.* FROM skewless@'%'")
+            database.query(f"GRANT ALL ON {database.name}.p TO skewless@'%'")
+            database.query(f"GRANT ALL ON {database.name}.p_refused TO skewless@'%'")
+            database.query(f"GRANT INSERT ON {database.name}.skewless_offsets TO skewless@'%'")
+        checked = sink("check", file, database)
+        assert checked.exit_code == 1
+        assert "table skewless_offsets: right SELECT is missing" in checked.output
+
     def test_check_wrong_password_is_refused_and_not_shown(self, database: TestDatabase, file: Path) -> None:
         checked = sink("check", file, database, password="canary-1234")  # noqa: S106 - a wrong one
         assert checked.exit_code == 3

@@ -63,8 +63,12 @@ def test_simulate_measures_are_those_of_the_command(tmp_path: Path) -> None:
         ({"times": [1]}, "^keys: needs keys, none of them None, and as many times: 5000 and 1"),
         ({"options": {"even": {"decay": 1}}}, r"^options: even.decay: "),
         ({"keys": [1, 2]}, "^keys: must be texts: "),
-        ({"routers": 0}, "^routers and window_s: 0 and 60.0 must be at least 1 and 0.001"),
-        ({"window_s": 0}, "^routers and window_s: 1 and 0 must be at least 1 and 0.001"),
+        ({"keys": ["\ud800"]}, "^keys: must be texts: "),
+        ({"times": [2**70]}, "^times: must be integers of 64 bits: "),
+        ({"routers": 0}, "^routers: 0 must be at least 1"),
+        ({"window_s": 0}, "^window_s: 0 must be from 0.001 to 1000000000"),
+        ({"window_s": float("inf")}, "^window_s: inf must be from 0.001 to 1000000000"),
+        ({"window_s": float("nan")}, "^window_s: nan must be from 0.001 to 1000000000"),
     ],
 )
 def test_simulate_invalid_argument_is_named(arguments: dict[str, Any], message: str) -> None:

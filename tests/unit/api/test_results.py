@@ -66,6 +66,18 @@ def test_results_are_the_newest_revisions_as_typed_rows(read: Callable[..., Resu
     assert (len(found), found[-1].key, [type(result.mean_price) for result in found[:1]]) == (3, "b", [float])
 
 
+def test_results_from_before_an_aggregate_was_added_have_none(read: Callable[..., Results]) -> None:
+    with_more = sk.Pipeline(
+        "orders",
+        key="customer",
+        values={"price": {"field": "price", "decimals": 2, "missing": "skip"}},
+        aggregates=[sk.count(), sk.sum("price"), sk.max("price")],
+    )
+    results = with_more.results("all")
+    assert [(result.count, result.max_price) for result in results] == [(1, None), (3, None), (2, None)]
+    assert results.to_arrow()["max_price"].null_count == 3
+
+
 def test_results_to_arrow_has_all_digits_and_to_pandas_doubles(read: Callable[..., Results]) -> None:
     table, frame = read().to_arrow(), read().to_pandas()
     assert table.schema.field("sum_price").type == pa.decimal128(38, 2)

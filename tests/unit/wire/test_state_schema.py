@@ -190,6 +190,18 @@ def test_incompatibilities_of_ranks_exist_only_between_two_settings() -> None:
         assert list(incompatibilities(previous, current)) == []
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu"])
+def test_incompatibilities_name_an_earliest_time_that_moves_windows_off_their_panes(zone: str) -> None:
+    def daily(earliest: str) -> StateSchema:
+        reading = {"key": {"field": "k"}, "time": {"field": "t", "unit": "iso8601", "earliest": earliest}}
+        return schema(splitter=reading, aggregator={"window": {"size": "day", "zone": zone}})
+
+    modern, old = daily("1990-01-01"), daily("1800-01-01")
+    assert list(incompatibilities(modern, daily("2020-01-01"))) == []
+    for previous, current in ((modern, old), (old, modern)):
+        assert list(incompatibilities(previous, current)) == ["splitter.time: is not what it was"]
+
+
 def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
     values: dict[str, Any] = {"columns": "max", "emit": "final", "late_rule": "event_time", "engine": "spark"}
     values |= {"parsing": LARGEST.parsing[:-1] + "K", "top": "K"}

@@ -68,9 +68,11 @@ def _check(settings: PipelineSettings, table: ResultTable) -> None:
     database = database_of(settings.table_settings, table)
     connect(database)
     try:
-        problems = [*tables.differences(database), *tables.missing_rights(database)]
-        stage = topology.table_stage(settings, ranked=table.ranked).name
-        problems += tables.foreign_offsets(database, settings.full_name, stage)
+        missing_rights = [*tables.missing_rights(database)]
+        problems = [*tables.differences(database), *missing_rights]
+        if not missing_rights:  # the offsets can be read
+            stage = topology.table_stage(settings, ranked=table.ranked).name
+            problems += tables.foreign_offsets(database, settings.full_name, stage)
         is_missing = any(tables.missing(database))
     finally:
         database.close()
