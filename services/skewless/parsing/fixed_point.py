@@ -193,7 +193,8 @@ def _long_texts(column: Sequence[Scalar]) -> Iterable[int]:
 def _has_own_double(text: Scalar) -> bool:
     """Return whether no other number with as many decimals has the double of this one."""
     digits = str(text).lstrip("+-").replace(".", "", 1)
-    return digits.isdigit() and int(digits) < _LARGEST_EXACT
+    # Not of any length: Python refuses to convert very long texts.
+    return digits.isdigit() and len(digits) <= _DOUBLE_DIGITS + 1 and int(digits) < _LARGEST_EXACT
 
 
 def read_number(text: str) -> int | float | None:

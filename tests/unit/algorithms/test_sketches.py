@@ -57,6 +57,21 @@ def test_quantiles_of_large_groups_are_within_the_relative_error_of_the_value_at
         assert abs(found - expected) <= error * abs(expected) * (1 + 1e-12), at
 
 
+@pytest.mark.parametrize(
+    ("at", "name"),
+    [
+        (0.5, "v_p50"),
+        (0.999, "v_p99_9"),
+        (0.0, "v_p0"),
+        (1.0, "v_p100"),
+        (0.123456789, "v_p12_3456789"),
+        (1e-7, "v_p0_00001"),
+    ],
+)
+def test_quantile_has_a_name_without_an_exponent(at: float, name: str) -> None:
+    assert Quantile(at, 100).result_name("v") == name
+
+
 def test_quantiles_up_to_256_distinct_values_are_exact() -> None:
     numbers = np.tile(np.arange(-100, 156), 50)
     keys = np.zeros(len(numbers), dtype=np.int64)

@@ -127,6 +127,17 @@ def test_parser_record_that_does_not_meet_the_conditions_is_neither_tuple_nor_in
     assert parsed.times[[0, 1, 7]].tolist() == [1, 2, 4]
 
 
+@pytest.mark.parametrize("number", [b"1e400", b"9" * 5_000], ids=["double", "integer"])
+@pytest.mark.parametrize("operators", [{"is": "click"}, {"exists": False}], ids=["is", "exists"])
+def test_parser_number_out_of_range_next_to_the_field_of_a_condition_makes_its_record_invalid(
+    number: bytes, operators: dict[str, Any]
+) -> None:
+    settings = {"key": {"field": "k"}, "where": [{"field": "meta.type", **operators}]}
+    parsed = parse(settings, b' {"k": "a", "meta": {"type": "click", "x": %b}}' % number, b"5")
+    assert (parsed.keys, parsed.filtered.tolist()) == ([], [1] if "is" in operators else [])
+    assert parsed.invalid[0] == (0, "has a number that is out of range")
+
+
 def test_parser_conditions_on_columns_and_headers_combine() -> None:
     csv = {"format": "csv", "key": {"field": 0}, "where": [{"field": 2, "exists": True}]}
     assert parse(csv, b"a,1,x", b"b,1", b"c,1,").keys == ["a", "c"]

@@ -126,6 +126,15 @@ GOOD = {
     "json: s with seven decimals in a string": Good(
         timed("s"), b'{"k":"a","t":"748957000.7309999"}', [("a", 1)], 748957000730
     ),
+    "json: time with thousands of digits in a string": Good(
+        timed("s"), b'{"k":"a","t":"0001767225599.' + b"0" * 4_400 + b'"}', [("a", 1)], 1767225599000
+    ),
+    "csv: time with thousands of digits": Good(
+        {**CSV, "time": {"field": 3, "unit": "ms"}},
+        b"x,ann,2,1767225599000." + b"0" * 4_400,
+        [("ann", 2)],
+        1767225599000,
+    ),
     "json: s with ns in a string": Good(timed("s"), b'{"k":"a","t":"1767225599.999999999"}', [("a", 1)], 1767225599999),
     "json: fraction of a ms is cut off": Good(KEY_TIME, b'{"k":"a","t":-1.25}', [("a", 1)], -2),
     "json: s": Good(timed("s"), b'{"k":"a","t":1478568050}', [("a", 1)], 1478568050000),

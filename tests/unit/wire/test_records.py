@@ -14,12 +14,13 @@ from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import BinaryColumn
 from skewless.algorithms.value_type import VALUE
-from skewless.errors import BadRecordError
+from skewless.errors import BadRecordError, LimitError
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.dead_letters import DEAD_LETTER_KEY_BYTES, DEAD_LETTER_VALUE_BYTES, dead_letter, dead_letter_rows
 from skewless.wire.headers import idle_of, schema_of, watermarks_of
 from skewless.wire.partials import read_partials
 from skewless.wire.record import OutputRecord
+from skewless.wire.top_candidates import encode_candidates
 from skewless.wire.tuples import TUPLES
 
 KAFKA_DEFAULT_BYTES = 1_048_588
@@ -136,3 +137,9 @@ def test_column_codec_value_that_is_not_an_arrow_stream_is_refused() -> None:
     for value in (None, b"", b"junk", write_table(pa.table({"a": [1]}))[:-20]):
         with pytest.raises(BadRecordError):
             read_table(value)
+
+
+def test_candidates_that_fit_into_no_record_are_refused_with_the_settings() -> None:
+    assert len(encode_candidates(1, ["k" * 1_000])) < 1_100
+    with pytest.raises(LimitError, match=r"take 9,000,0\d\d bytes, .* lower aggregator\.top\.n"):
+        encode_candidates(1, ["k" * 9_000_000])

@@ -179,8 +179,8 @@ class Quantile(Aggregate):
 
     def result_name(self, value: str) -> str:
         """Return for example `price_p50`, and `price_p99_9` for the quantile 0.999."""
-        percent = self._at * 100
-        return f"{value}_p{float(percent):.10g}".replace(".", "_")
+        percent = f"{float(self._at * 100):.10f}".rstrip("0").rstrip(".")
+        return f"{value}_p{percent}".replace(".", "_")
 
     def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - an estimate is not a multiple of the last decimal place
         """Return the type of a number with decimals."""

@@ -46,6 +46,7 @@ _NUMBER = str | int | float
 _MISSING = re.compile(r"Object missing required field `(?P<name>.+?)`(?: - at `\$\.?(?P<path>.*)`)?")
 _MISTYPED = re.compile(r".* - at `\$\.?(?P<path>.*)`")
 MALFORMED = "malformed JSON"
+OUT_OF_RANGE = "has a number that is out of range"
 _INDEX = re.compile(r"\[\d+\]")
 _NAME = re.compile(r"[^.\[\]]+")
 MAX_PATHS = 200
@@ -203,8 +204,11 @@ class Json(Format):
                 continue
             try:
                 documents.append(self._decode_optional(value))
-            except msgspec.ValidationError:  # JSON, but not an object
-                documents.append(None)
+            except msgspec.ValidationError:
+                if value.lstrip().startswith(b"{"):
+                    invalid[i] = OUT_OF_RANGE
+                    continue
+                documents.append(None)  # JSON, but not an object
             except msgspec.DecodeError:
                 invalid[i] = MALFORMED
                 continue

@@ -149,7 +149,7 @@ class LocalSplitterStep(SplitterStep, Generic[Buffer]):
         """Yield the rows of flushes, with the watermark after them: it must not be sent before what it covers."""
         if not flushes:
             return
-        yield from self.held_records(partition)
+        yield from self.held_records(partition, reports=False)
         row_format, target = self._local.row_format, self._reports.target_of(partition)
         headers = [*self._report(partition, source), *read_time_header(source.last_seen_ms or None)]
         for flush in flushes:
@@ -193,6 +193,10 @@ class BufferSplitterStep(LocalSplitterStep[LocalBuffer]):
             yield from super()._send(partition, source, accepted)
         elif buffer.is_full:
             yield from self._rows(partition, source, self._counted(buffer.take(), "size"))
+
+    def held_records(self, partition: TopicPartition, *, reports: bool = True) -> Iterator[OutputRecord]:
+        """Yield the tuples that are held of a partition. The state that covers its buffer follows with the rows."""
+        return super().held_records(partition, reports=reports and not len(self._buffers[partition]))
 
     def _take_due(self, partition: TopicPartition, source: Source, now: int) -> list[Flush]:
         buffer, restored = self._buffers[partition], super()._take_due(partition, source, now)

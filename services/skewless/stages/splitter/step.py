@@ -162,8 +162,8 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
             for each in self._sources:
                 yield from self.held_records(each)
 
-    def held_records(self, partition: TopicPartition) -> Iterator[OutputRecord]:
-        """Yield the tuples that are held of a partition, with its state after them."""
+    def held_records(self, partition: TopicPartition, *, reports: bool = True) -> Iterator[OutputRecord]:
+        """Yield the tuples that are held of a partition, and with `reports` its state after them."""
         source = self._sources[partition]
         held, source.held, source.held_bytes = source.held, [], 0
         if not held:
@@ -172,7 +172,8 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         if len(held) > 1:
             (tuples,) = pa.Table.from_batches(held).unify_dictionaries().combine_chunks().to_batches()
         schema = schema_header(self._tuple_format.columns_name)
-        headers = [schema, *self._report(partition, source), *read_time_header(source.last_seen_ms)]
+        report = self._report(partition, source) if reports else ()
+        headers = [schema, *report, *read_time_header(source.last_seen_ms)]
         yield from self._tuple_format.records("tuples", self._reports.target_of(partition), tuples, headers)
 
     def _report(self, partition: TopicPartition, source: Source) -> OwnHeaders:

@@ -163,6 +163,36 @@ def test_splitter_adaptive_buffer_that_is_off_sends_tuples_until_a_probe_succeed
     assert step.tuples == 2 * OFF_FLUSHES + 18
 
 
+def test_splitter_buffer_that_begins_between_two_flushes_is_not_overtaken_by_its_watermark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_buffer, "PROBE_BATCHES", 2)
+    step = splitter(adaptive=True)
+    for time in range(100, 100 + OFF_FLUSHES):
+        split(step, record(time, "a"), record(time, "b"))
+        list(step.flush(NOW))
+    same = [record(120, "a")] * 9
+    outputs = [*step.process(batch_of(3, same), NOW), *step.process(batch_of(3, [*same, record(500, "a")]), NOW)]
+    assert outputs == []
+    between = list(step.held_records(source(3)))  # as before a commit, or if another partition holds too much
+    assert (schemas(between), watermarks_in(between)) == ([TUPLES], [{}])
+    rows = list(step.flush(NOW))
+    assert (schemas(rows), watermarks_in(rows)) == ([ROWS], [{3: 490}])
+
+
+def test_splitter_flush_sends_held_tuples_before_rows_and_the_watermark_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_buffer, "PROBE_BATCHES", 2)
+    step = splitter(adaptive=True)
+    for time in range(100, 100 + OFF_FLUSHES):
+        split(step, record(time, "a"), record(time, "b"))
+        list(step.flush(NOW))
+    same = [record(120, "a")] * 9
+    for values in (same, [*same, record(500, "a")]):
+        assert list(step.process(batch_of(3, values), NOW)) == []
+    outputs = list(step.flush(NOW))
+    assert (schemas(outputs), watermarks_in(outputs)) == ([TUPLES, ROWS], [{}, {3: 490}])
+
+
 def test_splitter_flush_without_tuples_reports_the_watermark_alone() -> None:
     step = splitter()
     split(step, b'{"k": null, "v": 1, "t": 100}', record(100, "a"))
