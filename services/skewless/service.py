@@ -108,7 +108,7 @@ def _prepare(start: StageStart, instance: int, file: Path | None, monitor: Stage
         health.waits_for = built.dependency.name
         built.dependency.wait()
     runtime = build_runtime(start, built, instance)
-    if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
+    if built.first_checkpoint is not None and (settings.aggregated.start != "earliest" or settings.aggregated.skip_to):
         commit_first_offsets(
             OffsetReader(settings.kafka),
             runtime.inputs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from skewless.cli.main import main
 from skewless.kafka.admin.groups import GroupReader
 from skewless.lab.local import child_process
 from skewless.lab.local.child_process import ChildProcess
-from skewless.spark.stream_start import member_of, prepare
+from skewless.spark.stream_start import members_of, prepare
 
 pytestmark = pytest.mark.broker
 
@@ -32,8 +33,9 @@ def queried(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     """Run a pipeline as `skewless stream` does before it starts Spark. `test_stream_signals.py` has a whole query."""
     transport = {"session_timeout_s": 60}
     tested = Pipeline(broker, tmp_path_factory.mktemp("queried"), Source(broker, 1), transport=transport)
-    with member_of(prepare(tested.settings, print)) as member:
-        member.wait_until_joined()
+    with ExitStack() as memberships:
+        for member in [memberships.enter_context(each) for each in members_of(prepare(tested.settings, print))]:
+            member.wait_until_joined()
         yield tested
 
 

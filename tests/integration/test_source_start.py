@@ -74,6 +74,30 @@ def test_pipeline_that_crashes_before_its_first_record_starts_where_it_first_did
     }
 
 
+def test_pipeline_that_skips_its_first_records_starts_there_for_all_commands(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    send(source, 0, 100)
+    pipeline = Pipeline(broker, tmp_path, source, splitter=None, source={"skip_to": {"0": 30}})
+    pipeline.drain()
+    assert counted(pipeline) == 70
+    reader = OffsetReader(pipeline.settings.kafka)
+    assert pipeline_starts(reader, pipeline.settings, source.topic) == {0: 30, 1: 0}
+    assert offset_ranges(reader, pipeline.settings, START, "committed", topic=source.topic) == {
+        0: (30, 50),
+        1: (0, 50),
+    }
+
+
+def test_pipeline_that_skips_to_what_its_source_does_not_have_ends_with_2(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    send(source, 0, 100)
+    pipeline = Pipeline(broker, tmp_path, source, splitter=None, source={"skip_to": {"1": 51}})
+    log = pipeline.folder / "splitter.log"
+    assert pipeline.start("splitter", log=log).wait(WAIT_S) == 2
+    assert "source.skip_to.1: 51 is after 50, the partition's end" in log.read_text()
+    assert OffsetReader(pipeline.settings.kafka).committed(pipeline.settings.group("splitter"), source.topic) == {}
+
+
 def test_splitter_killed_in_its_first_transaction_starts_where_it_first_did(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
     send(source, 0, 100)

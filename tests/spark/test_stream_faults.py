@@ -9,13 +9,13 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from helpers.kafka import START_MS, Pipeline, Sent, Source, create_topics, differences, read, truth, zipf_records
 from helpers.waiting import WAIT_S, until
@@ -199,3 +199,25 @@ def test_stream_partitions_added_while_it_runs_and_while_it_is_stopped_count_eac
     tested.source.send(more(4))
     assert stream(tested).exit_code == 0
     check_exact(tested)
+
+
+def send_in_transaction(tested: Pipeline, records: Iterable[Sent]) -> None:
+    producer = Producer({"bootstrap.servers": tested.bootstrap, "transactional.id": tested.name, "log_level": 2})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    for partition, value in records:
+        producer.produce(tested.source.topic, value, partition=partition)
+    producer.commit_transaction(WAIT_S)
+
+
+def test_stream_source_whose_markers_were_deleted_with_its_read_records_is_read_on(broker: str, tmp_path: Path) -> None:
+    tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS))
+    send_in_transaction(tested, more(1))
+    assert stream(tested).exit_code == 0
+    trim(tested)
+    for number in (2, 3):
+        send_in_transaction(tested, more(number))
+        done = stream(tested)
+        assert done.exit_code == 0, done.output
+    counted = sum(result["count"] for result in tested.results()[0].values())
+    assert counted + len([*tested.read("late")]) == 3 * RECORDS

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.operations.closed_windows import closed_windows
 from skewless.operations.offset_range import committed_by_splitter, has_lag, holds_tuples, pipeline_starts
+from skewless.stages.splitter.checkpoint import decode_checkpoint as decode_source_checkpoint
+from skewless.wire.changelog import decode_checkpoint
+from skewless.wire.offset_metadata import engine_of
 
-STAGES_AFTER_SPLITTER = topology.upstream(topology.RESULTS_STAGE) - {topology.SOURCE_STAGE} | {topology.RESULTS_STAGE}
-"""Stages that process a tuple after the splitter, until its result is written."""
+_AFTER_SPLITTER = topology.upstream(topology.RESULTS_STAGE) - {topology.SOURCE_STAGE} | {topology.RESULTS_STAGE}
+STAGES_AFTER_SPLITTER = tuple(row.name for row in topology.STAGES if row.name in _AFTER_SPLITTER)
+"""Stages that process a tuple after the splitter, until its result is written. In the order of data: what one of them
+has passed on is found at the next one."""
+COMPLETE_S, LOOK_S = 20.0, 0.5
+"""Time to wait until a micro-batch of `skewless stream` is complete, and between two looks."""
 
 
 class TruncatedPartition(NamedTuple):
@@ -52,7 +62,11 @@ class AuditScope:
 
 
 def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
-    """Return the scope of an audit of a pipeline, which may be running."""
+    """Return the scope of an audit of a pipeline, which may be running.
+
+    Raises CheckFailedError if a micro-batch of `skewless stream` is not complete.
+    """
+    micro_batches = _complete_micro_batch(offset_reader, settings)
     # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
     # splitter's offsets, so these offsets cover all records of the closed windows.
     ranked = topology.stage(topology.RANKING_STAGE).is_needed(settings)
@@ -68,6 +82,7 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     topics = ("aggregates", "dead-letters", *(["top"] if ranked else []))
     written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in topics}
     settled = settled and committed_by_splitter(offset_reader, settings) == splitter_offsets
+    settled = settled and _micro_batches(offset_reader, settings) == micro_batches
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
         ranks_closed_until = dict.fromkeys(written.get("top", ()), MAX_WATERMARK)
@@ -89,6 +104,35 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     return AuditScope(
         source_ranges, written, closed_until, settled, truncated, by_watermark, splitter_offsets, ranks_closed_until
     )
+
+
+def _complete_micro_batch(offset_reader: OffsetReader, settings: PipelineSettings) -> set[str]:
+    """Wait until source and results have the same micro-batch. Returns its name, or nothing if stages run."""
+    deadline = time.monotonic() + COMPLETE_S
+    # The partitions of results are committed one by one, and the offsets of the source last.
+    while len(found := _micro_batches(offset_reader, settings)) > 1:
+        if time.monotonic() > deadline:
+            raise CheckFailedError(
+                f"of micro-batches {', '.join(sorted(found))}, the last one is not complete, so results and source do "
+                "not fit together: repeat the command if the query runs, or start `skewless stream` to complete it"
+            )
+        time.sleep(LOOK_S)
+    return found
+
+
+def _micro_batches(offset_reader: OffsetReader, settings: PipelineSettings) -> set[str]:
+    """Return the micro-batches that a query has committed last, of each partition of source and results."""
+    source, results = settings.group(topology.SOURCE_STAGE), settings.group(topology.RESULTS_STAGE)
+    committed = [
+        (decode_source_checkpoint(each.checkpoint).batch, each.metadata)
+        for topic in topic_plan.source_topics(settings)
+        for each in offset_reader.committed(source, topic).values()
+    ]
+    committed += [
+        (decode_checkpoint(each.checkpoint).batch or None, each.metadata)
+        for each in offset_reader.committed(results, settings.topic("partials")).values()
+    ]
+    return {batch or "none" for batch, metadata in committed if engine_of(metadata) == "spark"}
 
 
 def complete_in_table(

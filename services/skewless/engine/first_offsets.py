@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from skewless.engine.start_checks import Input, PriorOutput, check_first_start
-from skewless.errors import UnavailableError, UnreachableError
+from skewless.errors import ConfigurationError, UnavailableError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -31,9 +31,10 @@ def commit_first_offsets(
     """Commit where the group starts, unless it has committed offsets of one of the topics already.
 
     A later start finds these offsets, so neither a crash nor new records move the start. `start` is `earliest`,
-    `latest` or a Kafka timestamp in ms; `first_checkpoint` returns the checkpoint of a partition that starts at an
-    offset. Several processes may call this at the same time: each reads the committed offsets after it has joined.
-    Raises OffsetsLostError if the group has no offsets, but has written results.
+    `latest` or a Kafka timestamp in ms; `skip_to` of an input is a lower bound. `first_checkpoint` returns the
+    checkpoint of a partition that starts at an offset. Several processes may call this at the same time: each reads the
+    committed offsets after it has joined. Raises OffsetsLostError if the group has no offsets, but has written results,
+    and ConfigurationError if `skip_to` is not in a partition.
     """
     deadline = time.monotonic() + WAIT_S
     group, topics = inputs[0].group, [source.topic for source in inputs]
@@ -43,7 +44,7 @@ def commit_first_offsets(
         with contextlib.suppress(UnavailableError):
             topic_ids = read_topic_ids(offset_reader.kafka.client_options(), topics)
         for source in inputs:
-            offsets = offset_reader.at_start(source.topic, start)
+            offsets = _at_least_skip_to(offset_reader, source, offset_reader.at_start(source.topic, start))
             if prior_output is not None:
                 check_first_start(source, offsets, (), prior_output, begun=False)
             committed |= {
@@ -63,3 +64,17 @@ def commit_first_offsets(
                 "broker does not accept the first ones: do all of its processes have the same source.start?"
             )
         time.sleep(RETRY_S)
+
+
+def _at_least_skip_to(offset_reader: OffsetReader, source: Input, offsets: Mapping[int, int]) -> dict[int, int]:
+    """Return the offsets, with `skip_to` for those that are below it."""
+    if not source.skip_to:
+        return dict(offsets)
+    ends = offset_reader.end(source.topic)
+    if problems := [
+        f"source.skip_to.{source.skip_to_prefix}{partition}: {offset} is after {ends[partition]}, the partition's end"
+        for partition, offset in source.skip_to.items()
+        if offset > ends.get(partition, offset)
+    ]:
+        raise ConfigurationError(*problems)
+    return {partition: max(offset, source.skip_to.get(partition, 0)) for partition, offset in offsets.items()}

@@ -137,6 +137,8 @@ class StreamJob:
         """Error that ended the query."""
         self.records = 0
         """Records of all micro-batches of this run."""
+        self._ends: dict[TopicPartition, int] = {}
+        """Ends of what the last micro-batch has read, by source partition."""
         self._read: set[TopicPartition] = set()
         """Source partitions of which this run has read records."""
 
@@ -248,9 +250,9 @@ class StreamJob:
     def _aggregated(self, spark: SparkSession, number: int) -> DataFrame | None:
         """Return the partials of a micro-batch, with progress, late tuples and dead letters; None without records."""
         now, ends = planned(spark, self._checkpoint, number)
-        # Of the own commits, because only transaction markers are between the end of the last micro-batch and them.
         begins = {source: state.offset for source, state in self._sources.items()}
         ranges = [SourceRange(source, begins[source], end) for source, end in ends.items() if begins[source] < end]
+        self._ends = {each.source: each.end for each in ranges}
         if not ranges:
             return None
         tasks = spread(ranges, spark.sparkContext.defaultParallelism)
@@ -284,7 +286,8 @@ class StreamJob:
             self.records += of_source.records
         for source, state in self._sources.items():
             checkpoint = state.checkpoint._replace(idle=self._activity[source].idle, batch=batch)
-            self._sources[source] = SourceState(state.offset, checkpoint)
+            # A transaction marker may follow the last record. Retention deletes it with the record.
+            self._sources[source] = SourceState(max(state.offset, self._ends.get(source, 0)), checkpoint)
 
     def _watermark(self) -> WatermarkState:
         return watermark_of(self._checkpoints(), self._settings.event_time.lateness_ms)

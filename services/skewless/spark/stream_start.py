@@ -14,6 +14,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart, resolve
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.start_checks import (
+    AFTER_LOST_OFFSETS,
     Input,
     check_first_start,
     check_log_ranges,
@@ -21,7 +22,14 @@ from skewless.engine.start_checks import (
     checkpoints_of,
     created_again,
 )
-from skewless.errors import CheckFailedError, ConfigurationError, FencedError, UnavailableError, UnreachableError
+from skewless.errors import (
+    BrokerError,
+    CheckFailedError,
+    ConfigurationError,
+    FencedError,
+    UnavailableError,
+    UnreachableError,
+)
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.broker_queries import LogRange
 from skewless.kafka.consumer.idle_member import IdleMember
@@ -150,6 +158,13 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
     for source in inputs:
         sources |= _sources(offsets, source, ids.get(source.topic))
     batches = {state.checkpoint.batch or "" for state in sources.values() if state.checkpoint.batch is not None}
+    unknown = [partition for partition in range(settings.topics.aggregator_partitions) if partition not in merged]
+    if unknown and any(batches):
+        raise BrokerError(
+            f"group {partials.group} has no offset of topic {partials.topic} in partitions "
+            f"{', '.join(map(str, unknown))}, and micro-batch {', '.join(sorted(batches))} is complete: the offsets "
+            f"were deleted or have expired. {AFTER_LOST_OFFSETS}"
+        )
     if len(batches) > 1:
         raise ConfigurationError(
             f"group {splitter.group} has checkpoints of several micro-batches ({', '.join(sorted(batches))}): its "
@@ -192,11 +207,22 @@ def _inputs(splitter: StageStart, schema: StateSchema) -> list[Input]:
     return [replace(source, state_schema=schema, kind="public") for source in splitter.inputs()]
 
 
-def member_of(start: StreamStart) -> IdleMember:
-    """Return the membership of the driver in the group of the source, by which other commands see that a query runs."""
-    settings, topics = start.settings, sorted({source.topic for source in start.sources})
-    group, name = settings.group(topology.SOURCE_STAGE), f"{settings.full_name}-{topology.QUERY}"
-    return IdleMember(settings.kafka, settings.transport, group, name, topics)
+def members_of(start: StreamStart) -> list[IdleMember]:
+    """Return the memberships of the driver in the groups whose offsets the query commits.
+
+    By them, other commands see that a query runs. And brokers remove the offsets of a group that has lost its last
+    member, those of the stages, after `offsets.retention.minutes`, also if they are committed again and again.
+    """
+    settings, partials = start.settings, [start.settings.topic("partials")]
+    topics = {
+        topology.SOURCE_STAGE: sorted({source.topic for source in start.sources}),
+        topology.RESULTS_STAGE: partials,
+        LOAD_STAGE: partials,
+    }
+    name = f"{settings.full_name}-{topology.QUERY}"
+    return [
+        IdleMember(settings.kafka, settings.transport, settings.group(stage), name, topics[stage]) for stage in topics
+    ]
 
 
 def transactional_id(group: str, partition: int | None = None) -> str:

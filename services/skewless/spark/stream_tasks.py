@@ -7,6 +7,7 @@ each tuple costs time, it chooses a worker for each tuple as the router does. Th
 from __future__ import annotations
 
 import time
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -138,6 +139,9 @@ class _Source:
     router: RouterStep | None
     """Chooses a worker for each tuple, if tuples have a cost. It starts without loads and knows this partition only, so
     a repeated task chooses the same workers, in whichever order it reads the partitions."""
+    target: int
+    """Partition of `aggregates` whose task writes late tuples and dead letters: the same one in a repeated micro-batch,
+    also if source partitions were added."""
     records: list[OutputRecord] = field(default_factory=list)
     """Late tuples and dead letters that are not yet rows."""
 
@@ -185,7 +189,8 @@ class _Splitter:
         if not task.settings.worker.cost.is_free:
             router = step_of("router", task.settings, task.partition_counts, RouterStep)
             router.assign(number, None, ())
-        source = self._sources[partition] = _Source(number, SourceProgress(*partition), router)
+        target = zlib.crc32(f"{partition.topic}/{partition.partition}".encode()) % self._targets
+        source = self._sources[partition] = _Source(number, SourceProgress(*partition), router, target)
         return source
 
     def _route(self, number: int, router: RouterStep, tuples: list[OutputRecord]) -> None:
@@ -222,7 +227,7 @@ class _Splitter:
 
     def _write_records(self, source: _Source) -> None:
         if source.records:
-            self.rows.add(RECORDS, source.number % self._targets, msgspec.msgpack.encode(source.records))
+            self.rows.add(RECORDS, source.target, msgspec.msgpack.encode(source.records))
             source.records = []
 
     def _flush(self) -> None:

@@ -146,6 +146,8 @@ def _audit_join(
     click.echo(json.dumps(report) if as_json else join_spark.audit_text(report))
     if report["differences"]:
         raise CheckFailedError(f"the join of pipeline {settings.name} differs in {report['differences']:,} places")
+    if not report["compared"]:
+        raise CheckFailedError(f"nothing to compare: the join of pipeline {settings.name} has decided no record yet")
 
 
 def _check_not_empty(offset_reader: OffsetReader, settings: PipelineSettings) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import time
@@ -96,17 +97,20 @@ def stream(
         _hand_over(settings, handover, None if checkpoint else folder)
     if handover == "services":
         return
-    from skewless.spark.stream_start import member_of, prepare, unused_settings
+    from skewless.spark.stream_start import members_of, prepare, unused_settings
 
     if unused := unused_settings(settings):
         click.echo(f"note: only the stages use {', '.join(unused)}", err=True)
     start = prepare(settings, lambda line: click.echo(line, err=True))
     is_quiet, show_again = is_hidden(), hide()  # a line per micro-batch takes the place of Spark's progress
     try:
-        with member_of(start) as member, spark_running("stream", spark) as session:
+        with contextlib.ExitStack() as running:
+            members = [running.enter_context(member) for member in members_of(start)]
+            session = running.enter_context(spark_running("stream", spark))
             from skewless.spark.stream_job import StreamJob
 
-            member.wait_until_joined()
+            for member in members:
+                member.wait_until_joined()
             job = StreamJob(start, session, (lambda _: None) if is_quiet else _show)
             _run(job, settings, folder, None if available_now else trigger_s or DEFAULT_TRIGGER_S)
     finally:
