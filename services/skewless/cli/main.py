@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import errno
 import importlib
+import io
 import logging
 import os
 import sys
@@ -110,6 +111,8 @@ class LazyGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         """Run the command line. Without `args` it runs as the program, and this method ends the process."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal or pipe may not have the characters of a key
         try:
             return super().main(args, *others, **options)
         except SystemExit as end:

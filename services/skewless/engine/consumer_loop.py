@@ -190,7 +190,7 @@ class ConsumerThread(threading.Thread):
                 self._finish_before_unreadable(next(iter(self._unreadable.values())))
             elif self._has_room():
                 self._deliver(self._poll())
-            self._raise_failure_of_executor()
+            self._executor.check_failure()
             self._session.check_joined(assigned=assignment.awaits_restore or assignment.established)
             if assignment.partitions and self._commit_is_due():
                 self._commit()
@@ -206,13 +206,6 @@ class ConsumerThread(threading.Thread):
             self._rebalance.reset(failure)
         except FencedError as failure:
             self._rebalance.join_again_unless_replaced(failure)
-
-    def _raise_failure_of_executor(self) -> None:
-        failure = self._executor.failure
-        if isinstance(failure, UnreachableError):
-            raise TransactionAbortedError(str(failure)) from failure
-        if failure is not None:
-            raise failure
 
     def _check_topics(self) -> None:
         """End if an input topic was created again: the records before the present offsets would be skipped."""
@@ -406,8 +399,11 @@ class ConsumerThread(threading.Thread):
         return CommittedOffset(point.offset, metadata, point.leader_epoch)
 
     def _fetch_positions(self) -> FetchPositions:
-        """Return the fetch position of each partition, without the partitions of which no record was fetched."""
-        partitions = self._assignment.partitions
+        """Return the fetch position of each partition, without the partitions of which no record was fetched.
+
+        That of a partition with unreadable records is behind them, and behind what was dropped after them.
+        """
+        partitions = self._assignment.partitions - self._unreadable.keys()
         positions = self._session.consumer.position(_to_kafka(partitions)) if partitions else []
         fetched = {
             TopicPartition(position.topic, position.partition): (position.offset, position.leader_epoch)

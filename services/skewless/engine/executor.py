@@ -22,6 +22,7 @@ from skewless.engine.assignment import AssignedPartition, Assignment, CommitPoin
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.statistics import EngineStatistics
 from skewless.engine.step import InputStep
+from skewless.errors import TransactionAbortedError, UnreachableError
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -215,6 +216,13 @@ class StepExecutor:
         self.failure = error
         self._running.clear()
 
+    def check_failure(self) -> None:
+        """Raise the error that stopped processing. If a step waited for a server in vain, it resets the partitions."""
+        if isinstance(self.failure, UnreachableError):
+            raise TransactionAbortedError(str(self.failure)) from self.failure
+        if self.failure is not None:
+            raise self.failure
+
     def end_of_partition(self, partition: TopicPartition, generation: int) -> None:
         """Record that all records up to the current end of a partition were delivered."""
         if self.assignment.is_current(partition, generation):
@@ -267,8 +275,7 @@ class StepExecutor:
         last commit must be renewed.
         """
         self._running.clear()
-        if self.failure is not None:
-            raise self.failure
+        self.check_failure()
         now, assignment = self._clock(), self.assignment
         partitions = list(assignment.running())
         assignment.apply(PartitionEvent.BEGIN_COMMIT, assignment.partitions)
@@ -325,7 +332,8 @@ class StepExecutor:
             # Before processing resumes: otherwise their next batch could enter a transaction that does not contain its
             # offsets.
             self.revoke(revoked)
-        self._running.set()
+        if self.failure is None:
+            self._running.set()
 
     def update_lag(self, log_ranges: LogRanges, fetched: FetchPositions) -> None:
         """Determine the lag after a commit."""

@@ -7,6 +7,8 @@ import importlib
 import os
 import pkgutil
 import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -18,7 +20,9 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
+from helpers.kafka import free_ports
 from helpers.source_files import assert_none, problem_of
+from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.cli import commands, main
 from skewless.cli.commands import config as config_commands
@@ -280,3 +284,20 @@ def test_config_check_missing_file_ends_with_2() -> None:
     result = invoke("config", "check", "-f", "/nowhere.yaml")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: /nowhere.yaml: cannot be read")
+
+
+def test_run_before_kafka_answers_is_ended_by_sigterm(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    kafka = f"kafka: {{bootstrap_servers: '127.0.0.1:{free_ports(1)[0]}', connect_timeout_s: 120}}"
+    (tmp_path / "pipeline.yaml").write_text(f"{{name: p, source: {{topic: t}}, metrics: {{port: {port}}}, {kafka}}}")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "skewless", "run", "splitter", "-f", "pipeline.yaml"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL) as process:
+        until(lambda: _answers(port))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_S) == 0
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0

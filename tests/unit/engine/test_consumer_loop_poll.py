@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from helpers.engine import TOPIC, EagerLoop, adopt, assign
+from helpers.engine import TOPIC, EagerLoop, adopt, assign, at
 from helpers.messages import message
 from laws.model_process import Ledger
 from skewless.engine.consumer_loop import ConsumerThread
@@ -107,3 +107,38 @@ def test_consumer_thread_has_no_attribute_that_a_thread_of_any_python_has_for_it
     assert "_stop_event" in own
     added_in_3_14 = {"_context", "_os_thread_handle"}
     assert own & (vars(threading.Thread()).keys() | added_in_3_14) == set()
+
+
+class Damaged(Failing):
+    """Returns a record, a damaged batch at offset 8, and records after it, and is at their end then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages = [
+            message(7, topic=TOPIC),
+            Message(topic=TOPIC, partition=0, offset=8, error=KafkaError(KafkaError._BAD_MSG, "wrong checksum")),
+            message(18, topic=TOPIC),
+        ]
+
+    def poll(self, _timeout: float) -> Message:
+        return self._messages.pop(0)
+
+    def consume(self, _most: int, _timeout: float) -> list[Message]:
+        taken, self._messages = self._messages, []
+        return taken
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [TopicPartition(each.topic, each.partition, 19) for each in partitions]
+
+
+def test_consumer_loop_commit_before_a_damaged_batch_does_not_pass_it() -> None:
+    def process(batch: MessageBatch) -> None:
+        executor.deliver(batch)
+        executor.assignment.process(batch.source, batch.next_offset, None, None)
+
+    thread = consumer_thread(process, Damaged())
+    executor = thread._executor
+    thread._retried._retried.add((TOPIC, 0, 8))  # it was read once more before
+    assign(executor, {0: RestoredPartition(7, None)})
+    thread._deliver(thread._poll())
+    assert executor.begin_commit(thread._fetch_positions())[at(0)].offset == 8

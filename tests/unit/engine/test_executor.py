@@ -14,6 +14,7 @@ from skewless.engine.assignment import CommitPoint
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import Step
+from skewless.errors import RegistryError, TransactionAbortedError, UnreachableError
 from skewless.wire.record import Batch, OutputRecord
 
 
@@ -199,6 +200,26 @@ async def test_executor_step_raises_stops_processing_and_the_commit_raises() -> 
     await asyncio.gather(*tasks)
     assert bench.executor.failure is None
     assert bench.processed() == [[1], [2]]
+
+
+async def test_executor_server_that_a_step_waited_for_in_vain_resets_the_partitions_at_the_commit() -> None:
+    bench = Bench()
+    bench.executor.fail(UnreachableError("no schema registry answers"))
+    with pytest.raises(TransactionAbortedError, match="no schema registry answers"):
+        bench.begin_commit({})
+
+
+async def test_executor_failure_during_a_commit_ends_processing_with_its_own_error() -> None:
+    bench = Bench()
+    first, second = bench.deliver_batch(1), bench.deliver_batch(2)
+    points = bench.begin_commit({})
+    bench.executor.fail(RegistryError("the registry refuses this client"))  # the first batch waited for a schema
+    bench.end_commit(points)
+    task = asyncio.create_task(bench.executor.process(second))
+    await settle()
+    assert isinstance(bench.executor.failure, RegistryError)
+    assert (bench.processed(), first.next_offset, task.done()) == ([], 2, False)
+    task.cancel()
 
 
 async def test_executor_awaited_conditions_before_a_batch_are_checked_until_none_is_left() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,7 @@ def test_test_cases_that_hold_pass(run: Run) -> None:
     late = {"key": "c", "time": "2025-01-01T00:00:00Z", "offset": 3}
     result = run(
         {"name": "rows", "values": RECORDS, "results": ROWS},
+        {"name": "few fields", "values": RECORDS, "results": [{"revision": 0}, ROWS[0]]},
         {"name": "counts", "values": LATE_AND_INVALID, "late": 1, "invalid": 1},
         {
             "name": "others",
@@ -62,7 +66,7 @@ def test_test_cases_that_hold_pass(run: Run) -> None:
         {"name": "topics", "values": RECORDS, "topics": {"late": []}},
         {"name": "ahead", "values": RECORDS, "now": "2025-12-31T23:00:00Z", "results": [], "invalid": 3},
     )
-    assert (result.exit_code, result.output.count("passed  ")) == (0, 6), result.output
+    assert (result.exit_code, result.output.count("passed  ")) == (0, 7), result.output
 
 
 @pytest.mark.parametrize(
@@ -159,3 +163,12 @@ def test_test_without_a_case_is_wrong_use(run: Run, tmp_path: Path) -> None:
 def test_test_without_a_file_of_cases_is_wrong_use(run: Run, tmp_path: Path) -> None:
     missing = CliRunner().invoke(main, ["test", "-f", str(tmp_path / "pipeline.yaml"), str(tmp_path / "none.yaml")])
     assert (missing.exit_code, "none.yaml: cannot be read: No such file" in missing.stderr) == (2, True)
+
+
+def test_test_name_of_a_case_that_the_terminal_does_not_have_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    (tmp_path / "cases.yaml").write_text('{"cases": [{"name": "\\u6771\\u4eac \\u00e9", "values": [], "results": []}]}')
+    command = [sys.executable, "-m", "skewless", "test", "-f", "pipeline.yaml", "cases.yaml"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"passed  \\u6771\\u4eac \xe9\n"), done.stderr

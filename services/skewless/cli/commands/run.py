@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -55,6 +57,9 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
         raise ConfigurationError("--instance: one process runs all stages; to run more, run each stage on its own")
     if stage == topology.ALL_STAGES and drain:
         raise ConfigurationError("--drain: use `skewless up --drain`, which runs each stage until its input has ended")
+    # As the first process of a container, it would not be ended by SIGTERM without a handler. From the start of the
+    # stages on, they have their own.
+    signal.signal(signal.SIGTERM, _end)
     # Objects that imports create live for the whole process. The collector need not search them: it is off while they
     # are created, and gc.freeze() excludes them from then on.
     gc.disable()
@@ -77,8 +82,16 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
             from skewless.operations.running_processes import check_not_running
 
             names = [f"{each}-{instance}" for each in stages]
-            with registering(settings):
-                for note in () if take_over else check_not_running(settings, names):
-                    click.echo(f"note: {note}", err=True)
-                stack.enter_context(published(settings, dict.fromkeys(names, settings.metrics.port)))
+            try:
+                with registering(settings):
+                    for note in () if take_over else check_not_running(settings, names):
+                        click.echo(f"note: {note}", err=True)
+                    stack.enter_context(published(settings, dict.fromkeys(names, settings.metrics.port)))
+            except ConfigurationError as error:
+                click.echo(f"note: no other command on this machine sees this process: {error}", err=True)
         run_stages(stages, settings, instance, file=file, drain=drain)
+
+
+def _end(_number: int, _frame: object) -> NoReturn:
+    """End the process, which has processed nothing yet."""
+    raise SystemExit(0)

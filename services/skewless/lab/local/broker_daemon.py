@@ -21,7 +21,10 @@ import psutil
 
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
 from skewless.lab.local.broker import READY_TIMEOUT_S, STOP_TIMEOUT_S, Broker
-from skewless.lab.local.folders import file_lock, state_folder
+from skewless.lab.local.folders import file_lock, prepare, state_folder
+
+TICK_S = 0.05
+"""Times of two starts that differ by less are equal: the kernel counts hundredths of a second."""
 
 
 class State(NamedTuple):
@@ -31,6 +34,8 @@ class State(NamedTuple):
     pid: int
     started: float
     folder: str
+    after_boot: float = -1.0
+    """Time from the start of the machine to that of the daemon, in s."""
 
 
 def running() -> State | None:
@@ -50,17 +55,23 @@ def _process(state: State) -> psutil.Process | None:
     """Return the daemon, or None if it has ended. The start time detects a process id that was reused."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(state.pid)
-        if process.create_time() == state.started and process.status() != psutil.STATUS_ZOMBIE:
+        # The start of a process is computed from the start of the machine, which changes when the clock is set.
+        is_same = process.create_time() == state.started or abs(_after_boot(process) - state.after_boot) < TICK_S
+        if is_same and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
+
+
+def _after_boot(process: psutil.Process) -> float:
+    return float(process.create_time() - psutil.boot_time())
 
 
 def run_daemon(folder: Path | None, port: int | None, on_ready: Callable[[State], None]) -> None:
     """Run a broker until SIGTERM or Ctrl-C. Calls `on_ready` when the broker answers and the state file is written."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Broker(folder, port=port) as broker:
-        started = psutil.Process().create_time()
-        state = State(broker.bootstrap, psutil.Process().pid, started, str(broker.folder))
+        own = psutil.Process()
+        state = State(broker.bootstrap, own.pid, own.create_time(), str(broker.folder), _after_boot(own))
         _write_state(state)
         try:
             on_ready(state)
@@ -80,7 +91,7 @@ def _write_state(state: State) -> None:
 
 def start_daemon(folder: Path | None, port: int | None) -> State:
     """Start a daemon that outlives this process, and wait until its broker answers."""
-    state_folder().mkdir(parents=True, exist_ok=True)
+    prepare(state_folder())
     log = state_folder() / "keeper.log"
     arguments = json.dumps({"folder": str(folder) if folder else None, "port": port})
     with log.open("wb") as output:

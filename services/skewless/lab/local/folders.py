@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from skewless.errors import ConfigurationError
+
+UNWRITABLE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 
 
 def cache_folder() -> Path:
@@ -23,10 +28,27 @@ def state_folder() -> Path:
     return Path(base) / "skewless" if base else cache_folder()
 
 
+def prepare(folder: Path) -> None:
+    """Create a folder for state or a cache unless it exists. Raises ConfigurationError if it cannot be written."""
+    reason = "is not writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        reason = f"cannot be created ({error.strerror})"
+    raise ConfigurationError(
+        f"{folder}: {reason}: set XDG_STATE_HOME (state of running processes) and SKEWLESS_CACHE (downloads) to "
+        "folders that this user can write"
+    )
+
+
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on the file `path`; waits for it. The kernel releases it when the process ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    prepare(path.parent)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -193,6 +193,7 @@ class Supervisor:
 
     def _start(self, replica: Replica, now: float) -> None:
         env = os.environ | self._env | {"SKEWLESS__METRICS__PORT": str(replica.metrics_port)}
+        replica.log.parent.mkdir(parents=True, exist_ok=True)
         if self._host is not None:
             replica.child = self._host.start(replica.name, replica.command, env, log=replica.log)
         else:
@@ -266,9 +267,12 @@ def _instances(settings: PipelineSettings) -> list[tuple[str, int]]:
 
 
 def _tail(log: Path) -> str:
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError as error:  # another program may remove old files of /tmp
+        lines = [f"(it cannot be read: {error.strerror})"]
     return "\n".join(f"  {line}" for line in lines[-TAIL_LINES:])
 
 
