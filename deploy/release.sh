@@ -46,8 +46,9 @@ fi
 [ -n "$tagged" ] || git tag --annotate --message "Skewless $version" "$version"
 
 if [ -n "${REGISTRY:-}" ]; then
-    say "pushing the chart to oci://$REGISTRY"
-    "$tools"/helm push "dist/skewless-$version.tgz" "oci://$REGISTRY" ${HELM_PUSH_OPTIONS:-}
+    # Not to the repository of the images: the slim image has the name and the tag that the chart would have.
+    say "pushing the chart to oci://$REGISTRY/charts"
+    "$tools"/helm push "dist/skewless-$version.tgz" "oci://$REGISTRY/charts" ${HELM_PUSH_OPTIONS:-}
     for target in ${engine:+slim spark}; do
         image=$REGISTRY/skewless:$version
         [ "$target" = slim ] || image=$image-$target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.generate.alerts import ALERTS
+from dashboards.generate.alerts import ALERTS, OFFSETS_D, THRESHOLD, Alert
 from helm.generate.kubernetes import reference
 
 Schema = dict[str, Any]
@@ -25,6 +25,15 @@ PULL_SECRET: Schema = {
     "properties": {"name": TEXT},
     "required": ["name"],
 }
+
+
+def _threshold(alert: Alert) -> Schema:
+    """Return the schema of a threshold. One that is a number of days in a range of Prometheus must be whole."""
+    if f"[{THRESHOLD}d]" in alert.expr:
+        return {"type": "integer", "minimum": 1, "maximum": OFFSETS_D - 1}
+    return {"type": "number", "exclusiveMinimum": 0}
+
+
 DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))*$"}
 RELABEL: Schema = {
     "type": "object",
@@ -82,9 +91,7 @@ BY_PATH: dict[str, Schema] = {
     "monitoring.prometheusRule.thresholds": {
         "type": "object",
         "additionalProperties": False,
-        "properties": {
-            alert.name: {"type": "number", "exclusiveMinimum": 0} for alert in ALERTS if alert.threshold is not None
-        },
+        "properties": {alert.name: _threshold(alert) for alert in ALERTS if alert.threshold is not None},
     },
     "networkPolicy.egress.dnsPorts": {**list_of(PORT), "minItems": 1},
     "networkPolicy.egress.dnsTo": PEERS,

@@ -66,11 +66,17 @@ Values of one stage, or of the process `all`: stageDefaults with its overrides. 
 {{- toYaml $stage }}
 {{- end }}
 
+{{/* Name of the KafkaUser of a role. With the prefix of the topics: pipelines of several namespaces share one of Strimzi.
+Parameters: root, role. */}}
+{{- define "skewless.kafkaUser" -}}
+{{- printf "%s-%s" (include "skewless.fullPipelineName" .root | lower | replace "_" "-" | replace "." "-") .role }}
+{{- end }}
+
 {{/* Overrides of `kafka` for a role, by default its KafkaUser. Parameters: root, role, overrides. */}}
 {{- define "skewless.user" -}}
 {{- $overrides := deepCopy .overrides -}}
 {{- if eq .root.Values.users.create "strimzi" }}
-{{- $user := printf "%s-%s" (include "skewless.pipeline" .root) .role -}}
+{{- $user := include "skewless.kafkaUser" . -}}
 {{- $kind := ternary "sasl" "tls" (eq (include "skewless.usersByPassword" .root) "true") -}}
 {{- $overrides = mergeOverwrite (dict $kind (dict "existingSecret" $user)) $overrides -}}
 {{- end }}

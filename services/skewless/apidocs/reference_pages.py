@@ -249,7 +249,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     default = field.get_default(call_default_factory=True)
-    return f"`{msgspec.json.encode(default).decode()}`"
+    return '`""`' if isinstance(default, SecretStr) else f"`{msgspec.json.encode(default).decode()}`"
 
 
 # Topics and records

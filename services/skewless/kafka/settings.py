@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
@@ -68,7 +68,9 @@ class OAuthBearerSettings(TokenLoginSettings):
     """Login with tokens of an identity provider: OIDC with the grant type client credentials."""
 
     def client_options(self) -> dict[str, str | int | float | bool]:
-        """Return librdkafka's options. Raises ConfigurationError if the file `ca` cannot be read."""
+        """Return librdkafka's options. Raises ConfigurationError without a secret, and for an unreadable file `ca`."""
+        if not self.client_secret.get_secret_value():
+            raise ConfigurationError("kafka.sasl.oauthbearer.client_secret: is required")
         options: dict[str, str | int | float | bool] = {
             "sasl.oauthbearer.method": "oidc",
             "sasl.oauthbearer.token.endpoint.url": self.token_endpoint_url,
@@ -121,6 +123,9 @@ INSTEAD = {
 class SaslSettings(SettingsModel):
     """Credentials of this client: user name and password, `oauthbearer`, or `msk_iam`."""
 
+    needs_password: ClassVar[bool] = True
+    """Whether settings without a password are invalid. Otherwise only a client is."""
+
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "SCRAM-SHA-512"
     username: str | None = Field(None, description="User name. Required without OAUTHBEARER.")
     password: SecretStr | None = Field(
@@ -145,14 +150,15 @@ class SaslSettings(SettingsModel):
     def _credentials_fit(self) -> SaslSettings:
         names = ("username", "password", "oauthbearer", "msk_iam")
         credentials = {name: getattr(self, name) for name in names}
-        required: tuple[str, ...] = ("username", "password")
+        used: tuple[str, ...] = ("username", "password")
         if self.mechanism == "OAUTHBEARER":
-            required = ("oauthbearer",) if self.msk_iam is None else ("msk_iam",)
+            used = ("oauthbearer",) if self.msk_iam is None else ("msk_iam",)
+        required = [name for name in used if self.needs_password or name != "password"]
         problems = [f"{name}: is required with {self.mechanism}" for name in required if credentials[name] is None]
         problems += [
             f"{name}: is not used with {self.mechanism}; remove it"
             for name, value in credentials.items()
-            if name not in required and value is not None
+            if name not in used and value is not None
         ]
         if problems:
             raise InvalidSettingsError(*problems)
@@ -164,8 +170,13 @@ class SaslSettings(SettingsModel):
         return self
 
     def client_options(self) -> dict[str, Any]:
-        """Return librdkafka's options. Raises ConfigurationError for a missing package, or an unreadable file."""
+        """Return librdkafka's options.
+
+        Raises ConfigurationError for a missing password or package, and an unreadable file.
+        """
         options: dict[str, Any] = {"sasl.mechanism": self.mechanism}
+        if self.mechanism != "OAUTHBEARER" and self.password is None:
+            raise ConfigurationError(f"kafka.sasl.password: is required with {self.mechanism}")
         if (tokens := self.oauthbearer or self.msk_iam) is not None:
             options |= tokens.client_options()
         if self.username is not None:

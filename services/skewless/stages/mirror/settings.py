@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
-from skewless.kafka.settings import Compression, KafkaSettings
+from skewless.kafka.settings import Compression, KafkaSettings, OAuthBearerSettings, SaslSettings
 from skewless.settings_base import SettingsModel
+
+
+# All processes of a pipeline read the same file, and only the stage has the secrets of the other cluster.
+class OtherOAuthBearerSettings(OAuthBearerSettings):
+    """As `kafka.sasl.oauthbearer`."""
+
+    client_secret: SecretStr = Field(SecretStr(""), description="Only the stage `mirror` needs it.")
+
+
+class OtherSaslSettings(SaslSettings):
+    """As `kafka.sasl`. Only the stage `mirror` needs the password or the client secret."""
+
+    needs_password: ClassVar[bool] = False
+
+    oauthbearer: OtherOAuthBearerSettings | None = Field(None, description="Required with OAUTHBEARER without msk_iam.")
 
 
 class OtherClusterSettings(KafkaSettings):
     """Connection to the brokers of another cluster."""
 
     bootstrap_servers: str = Field(min_length=1, description="Comma-separated list of host:port.")
+    sasl: OtherSaslSettings | None = Field(None, description="Needed when security_protocol begins with SASL.")
 
 
 class MirrorSettings(SettingsModel):

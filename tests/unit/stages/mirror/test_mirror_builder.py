@@ -18,6 +18,7 @@ from skewless.stages.mirror.builder import offsets_group
 
 DAY_S = 24 * 3600
 OTHER = {"bootstrap_servers": "other:9092"}
+TOKENS = {"token_endpoint_url": "https://login.example.org/token", "client_id": "sales"}
 
 
 def start_of(mirror: dict[str, Any], prefix: str = "") -> StageStart:
@@ -53,6 +54,15 @@ def test_mirror_commits_offsets_at_least_once_a_day() -> None:
     [
         ({"security_protocol": "SSL", "tls": {"ca": "/none"}}, "mirror.kafka.tls.ca: /none: cannot be read"),
         ({"options": {"lingr.ms": 5}}, "mirror.kafka.options: librdkafka refuses them: "),
+        # The other processes read the same file, and do not have these secrets.
+        (
+            {"security_protocol": "SASL_SSL", "sasl": {"username": "sales"}},
+            "mirror.kafka.sasl.password: is required with",
+        ),
+        (
+            {"security_protocol": "SASL_SSL", "sasl": {"mechanism": "OAUTHBEARER", "oauthbearer": TOKENS}},
+            "mirror.kafka.sasl.oauthbearer.client_secret: is required",
+        ),
     ],
 )
 def test_mirror_that_cannot_create_its_clients_names_its_own_settings(kafka: dict[str, Any], problem: str) -> None:
