@@ -8,6 +8,8 @@ import pyarrow as pa
 
 RECORD_BYTES = 4 * 2**20
 """Approximate maximum size of a record with columns. The topics of these records allow twice as much."""
+PRODUCED_BYTES = 16 * 2**20
+"""Maximum size of a record that a producer accepts, before its compression. The limit of a topic is that after it."""
 MAX_LINE_BYTES = 1_000_000
 """Maximum size of a line that becomes a record: about the largest record that a broker accepts by default."""
 

@@ -66,13 +66,15 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
 
     Raises CheckFailedError if a micro-batch of `skewless stream` is not complete.
     """
-    micro_batches = _complete_micro_batch(offset_reader, settings)
-    # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
-    # splitter's offsets, so these offsets cover all records of the closed windows.
     ranked = topology.stage(topology.RANKING_STAGE).is_needed(settings)
-    ranks_closed_until = closed_windows(offset_reader, settings, topology.RANKING_STAGE) if ranked else {}
-    closed_until = by_watermark = closed_windows(offset_reader, settings)
-    splitter_offsets = committed_by_splitter(offset_reader, settings)
+    micro_batches: set[str] | None = None
+    while micro_batches is None or _micro_batches(offset_reader, settings) != micro_batches:
+        micro_batches = _complete_micro_batch(offset_reader, settings)
+        # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
+        # splitter's offsets, so these offsets cover all records of the closed windows.
+        ranks_closed_until = closed_windows(offset_reader, settings, topology.RANKING_STAGE) if ranked else {}
+        closed_until = by_watermark = closed_windows(offset_reader, settings)
+        splitter_offsets = committed_by_splitter(offset_reader, settings)
     # All records that were read are processed if the splitter holds no tuples, no later stage has lag, and the splitter
     # has not moved meanwhile.
     settled = not holds_tuples(offset_reader, settings) and not any(

@@ -55,7 +55,11 @@ def _ranks_digest(settings: PipelineSettings) -> str:
 
 def _needs_0_3(settings: PipelineSettings) -> bool:
     """Return whether version 0.2.0 cannot read the state schema, also without the digests of the parsing."""
-    return bool(settings.splitter.key.fields) or settings.event_time.late_rule != "event_time"
+    return (
+        bool(settings.splitter.key.fields)
+        or settings.event_time.late_rule != "event_time"
+        or isinstance(settings.aggregator.windows, CalendarWindows)
+    )
 
 
 def _calendar_grid(settings: PipelineSettings) -> dict[str, int]:

@@ -137,8 +137,6 @@ class StreamJob:
         """Error that ended the query."""
         self.records = 0
         """Records of all micro-batches of this run."""
-        self._ends: dict[TopicPartition, int] = {}
-        """Ends of what the last micro-batch has read, by source partition."""
         self._read: set[TopicPartition] = set()
         """Source partitions of which this run has read records."""
 
@@ -211,8 +209,9 @@ class StreamJob:
             return
         self._check_order(batch, number)
         self._find_partitions()
-        outcomes = self._merge(self._aggregated(spark, number), self._batch, batch)
-        self._observe(outcomes.progress, batch)
+        now, ends = planned(spark, self._checkpoint, number)
+        outcomes = self._merge(self._aggregated(spark, now, ends), self._batch, batch)
+        self._observe(outcomes.progress, ends, batch)
         self._merged_watermark = self._watermark()
         self._commit()
         self._batch, self._merged = batch, dict.fromkeys(self._merged, batch)
@@ -247,12 +246,13 @@ class StreamJob:
         if new := {source.topic for source in self._sources} - self._topic_ids.keys():
             self._topic_ids |= topic_ids_of(self._settings, new)
 
-    def _aggregated(self, spark: SparkSession, number: int) -> DataFrame | None:
-        """Return the partials of a micro-batch, with progress, late tuples and dead letters; None without records."""
-        now, ends = planned(spark, self._checkpoint, number)
+    def _aggregated(self, spark: SparkSession, now: int, ends: Mapping[TopicPartition, int]) -> DataFrame | None:
+        """Return the partials of the records up to some offsets, with progress, late tuples and dead letters.
+
+        None without records.
+        """
         begins = {source: state.offset for source, state in self._sources.items()}
         ranges = [SourceRange(source, begins[source], end) for source, end in ends.items() if begins[source] < end]
-        self._ends = {each.source: each.end for each in ranges}
         if not ranges:
             return None
         tasks = spread(ranges, spark.sparkContext.defaultParallelism)
@@ -274,8 +274,8 @@ class StreamJob:
         max_times = {source: state.checkpoint.max_time for source, state in self._sources.items()}
         return SplitTask(self._settings, counts, max_times, now)
 
-    def _observe(self, progress: Sequence[SourceProgress], batch: str) -> None:
-        """Note what was read of the source partitions."""
+    def _observe(self, progress: Sequence[SourceProgress], ends: Mapping[TopicPartition, int], batch: str) -> None:
+        """Note what was read of the source partitions: everything before some offsets."""
         now = _now()
         for of_source in progress:
             source = TopicPartition(of_source.topic, of_source.partition)
@@ -287,7 +287,7 @@ class StreamJob:
         for source, state in self._sources.items():
             checkpoint = state.checkpoint._replace(idle=self._activity[source].idle, batch=batch)
             # A transaction marker may follow the last record. Retention deletes it with the record.
-            self._sources[source] = SourceState(max(state.offset, self._ends.get(source, 0)), checkpoint)
+            self._sources[source] = SourceState(max(state.offset, ends.get(source, 0)), checkpoint)
 
     def _watermark(self) -> WatermarkState:
         return watermark_of(self._checkpoints(), self._settings.event_time.lateness_ms)
@@ -372,7 +372,7 @@ class StreamJob:
             self._observe_idle(timeout_ms, ended=ended)
             if self._merged_watermark is not None and self._watermark() == self._merged_watermark:
                 return
-            self._observe([], self._batch)
+            self._observe([], {}, self._batch)
             self._merge(None, self._batch, self._batch)
             self._merged_watermark = self._watermark()
             self._commit()

@@ -11,13 +11,13 @@ from typing import Any
 
 from skewless.algorithms.aggregates import BinaryColumn, Tuples, as_objects
 from skewless.algorithms.aggregates.partial_column import Binary, Groups, merge_groups
-from skewless.algorithms.record_size import RECORD_BYTES
+from skewless.algorithms.record_size import PRODUCED_BYTES
 from skewless.errors import LimitError
 from skewless.wire.aggregates import encode_json
 
 _VERSION = struct.Struct(">q")
-MAX_BYTES = 2 * RECORD_BYTES - 65_536
-"""Maximum bytes of a partial. The limit of the topic includes headers and the names of columns."""
+MAX_BYTES = PRODUCED_BYTES - 65_536
+"""Maximum bytes of a partial. The limit of a record includes headers and the names of columns."""
 
 
 def _none(_tuples: Tuples, _group_of: Groups, groups: int) -> Binary:
@@ -41,8 +41,8 @@ def encode_candidates(version: int, content: Any) -> bytes:
     if len(partial) > MAX_BYTES:
         raise LimitError(
             f"aggregator.top: the best keys of a window take {len(partial):,} bytes, more than the {MAX_BYTES:,} of a "
-            f"record: lower aggregator.top.n, or remove results that are long, and count everything "
-            "again with `skewless reset --to-start`"
+            "record: lower aggregator.top.n, or remove results that are long, and count everything again with "
+            "`skewless reset --to-start`"
         )
     return partial
 

@@ -141,5 +141,5 @@ def test_column_codec_value_that_is_not_an_arrow_stream_is_refused() -> None:
 
 def test_candidates_that_fit_into_no_record_are_refused_with_the_settings() -> None:
     assert len(encode_candidates(1, ["k" * 1_000])) < 1_100
-    with pytest.raises(LimitError, match=r"take 9,000,0\d\d bytes, .* lower aggregator\.top\.n"):
-        encode_candidates(1, ["k" * 9_000_000])
+    with pytest.raises(LimitError, match=r"take 17,000,0\d\d bytes, .* lower aggregator\.top\.n"):
+        encode_candidates(1, ["k" * 17_000_000])

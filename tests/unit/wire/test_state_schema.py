@@ -191,10 +191,15 @@ def test_incompatibilities_of_ranks_exist_only_between_two_settings() -> None:
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu"])
-def test_incompatibilities_name_an_earliest_time_that_moves_windows_off_their_panes(zone: str) -> None:
+@pytest.mark.parametrize("late_rule", ["window_end", "event_time"])
+def test_incompatibilities_name_an_earliest_time_that_moves_windows_off_their_panes(zone: str, late_rule: str) -> None:
     def daily(earliest: str) -> StateSchema:
         reading = {"key": {"field": "k"}, "time": {"field": "t", "unit": "iso8601", "earliest": earliest}}
-        return schema(splitter=reading, aggregator={"window": {"size": "day", "zone": zone}})
+        return schema(
+            splitter=reading,
+            aggregator={"window": {"size": "day", "zone": zone}},
+            event_time={"late_rule": late_rule, "allowed_lateness_s": 0},
+        )
 
     modern, old = daily("1990-01-01"), daily("1800-01-01")
     assert list(incompatibilities(modern, daily("2020-01-01"))) == []

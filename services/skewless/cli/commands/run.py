@@ -6,6 +6,7 @@ import gc
 import signal
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -23,6 +24,8 @@ takes a fifth of a splitter's CPU time and finds nothing.
 """
 
 
+TERMINATED = 143
+"""Exit code of a bounded run that SIGTERM ended before its start. With 0 it would have finished."""
 STAGES = [row.name for row in topology.STAGES]
 
 
@@ -59,7 +62,7 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
         raise ConfigurationError("--drain: use `skewless up --drain`, which runs each stage until its input has ended")
     # As the first process of a container, it would not be ended by SIGTERM without a handler. From the start of the
     # stages on, they have their own.
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, partial(_end, TERMINATED if drain else 0))
     # Objects that imports create live for the whole process. The collector need not search them: it is off while they
     # are created, and gc.freeze() excludes them from then on.
     gc.disable()
@@ -92,6 +95,6 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
         run_stages(stages, settings, instance, file=file, drain=drain)
 
 
-def _end(_number: int, _frame: object) -> NoReturn:
+def _end(code: int, _number: int, _frame: object) -> NoReturn:
     """End the process, which has processed nothing yet."""
-    raise SystemExit(0)
+    raise SystemExit(code)

@@ -12,6 +12,7 @@ from operator import attrgetter
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from skewless.algorithms.record_size import PRODUCED_BYTES
 from skewless.errors import TransactionAbortedError
 from skewless.kafka import client_statistics
 from skewless.kafka.client_statistics import ClientStatistics
@@ -90,7 +91,7 @@ class OutputProducer(ABC):
             **client_statistics.INTERVAL,
             "linger.ms": 5,
             "compression.type": self._transport.compression,
-            "message.max.bytes": 16 * 2**20,
+            "message.max.bytes": PRODUCED_BYTES,
             "queue.buffering.max.kbytes": 16 * 1024,
             # A small record occupies many times its bytes in librdkafka's queue. The broker accepts this many at once.
             "queue.buffering.max.messages": 50_000,

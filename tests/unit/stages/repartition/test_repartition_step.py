@@ -6,6 +6,8 @@ import struct
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from helpers.batches import idle_in, json_values_in, reasons_in, watermarks_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_stage import NOW, JoinRun, record, step_rules
@@ -104,6 +106,24 @@ def test_repartition_partition_that_was_idle_is_reported_as_active_after_a_resta
     assert (watermarks_in(reports), idle_in(reports)) == ([{0: 0, 1: 0}] * 3, [set()] * 3)
     again.end_of_partition(0, NOW + 1_400)
     assert idle_in(list(again.flush(NOW + 1_400))) == [{0}] * 3
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["waits", "restarted"])
+def test_repartition_idle_partition_without_records_is_reported_as_active(*, is_restarted: bool) -> None:
+    step = left_stage(idle_timeout_ms=500)
+    feed(step, 0, record("a", 10))
+    for now in (NOW, NOW + 500):
+        step.end_of_partition(1, now)
+    assert idle_in(list(step.flush(NOW + 500))) == [{1}] * 3
+    if is_restarted:
+        checkpoint = step.checkpoint(1)
+        step.revoke(1)
+        step.assign(1, checkpoint, ())
+    else:
+        step.records_wait(1, NOW + 600)  # such as its first one, for a schema
+    reports = list(step.flush(NOW + 600))
+    assert (watermarks_in(reports), idle_in(reports)) == ([{1: -10}] * 3, [set()] * 3)
+    assert list(step.flush(NOW + 700)) == []
 
 
 def test_join_step_silent_partition_of_a_repartitioned_topic_is_named() -> None:
