@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
       skewless init clicks -b kafka:9092 --key user.id -o clicks.yaml --yes
       skewless init clicks --registry https://registry:8081
     """  # noqa: D301 - \b is click's marker for unwrapped text
-    from skewless.lab.inspection.pipeline_file import choices_of, event_time_of, pipeline_file, usable_keys
+    from skewless.lab.inspection.pipeline_file import choices_of, event_time_of, losses, pipeline_file, usable_keys
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
@@ -91,6 +92,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         )
     if key is not None and report["keys"][0]["splitter"] is None:
         raise CheckFailedError(f"--key: {key}: the keys are neither text in UTF-8 nor integers of 8 or 4 bytes")
+    _require_times(source, event_time_of(report))
     choices = choices_of(report, key_is_chosen=key is not None)
     if name is not None:
         choices = dataclasses.replace(choices, name=name)
@@ -105,8 +107,19 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
+    for line in losses(choices.key):
+        click.echo(line, err=True)
     click.echo(f"next: skewless up -f {output}")
     click.echo(f"then: skewless results -f {output}")
+
+
+def _require_times(topic: str, times: Mapping[str, Any]) -> None:
+    """Raise CheckFailedError if the records have neither a field with a time nor a time of Kafka."""
+    if times["field"] is None and times["last_ms"] < 0:
+        raise CheckFailedError(
+            f"topic {topic}: its records have no timestamp of Kafka, and no field with a time was found, so a pipeline "
+            "could not tell their windows; docs/how-to/read-any-topic.md shows how to read a time"
+        )
 
 
 def _require_writable(output: Path) -> None:
@@ -128,6 +141,7 @@ def _ask(report: dict[str, Any], proposed: Choices) -> Choices:
     for key in keys.values():
         click.echo(
             f"  {field_label(key['name'])}: {key['cardinality']:,} distinct, the hottest has {key['max_share']:.2%}"
+            + (f", {key['invalid_share']:.2%} of the records are invalid" if key["invalid_share"] else "")
         )
     key = click.prompt("Key", type=click.Choice(list(keys)), default=proposed.key["name"])
     lateness_s = click.prompt("Allowed lateness in s", type=click.FloatRange(min=0), default=proposed.lateness_s)

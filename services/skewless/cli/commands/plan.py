@@ -209,6 +209,11 @@ def _show(planning: dict[str, Any], out: Path | None) -> None:
         f"{stream['tuples']:,} tuples, {stream['keys']:,} keys, the hottest has {stream['p1']:.2%}",
         soft_wrap=True,
     )
+    if stream["late"] or stream["bad"]:
+        console.print(
+            f"{stream['late']:,} late tuples and {stream['bad']:,} invalid records are left out, also from the rate",
+            soft_wrap=True,
+        )
     columns = list(COLUMNS)[:7]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("grouping", *columns):

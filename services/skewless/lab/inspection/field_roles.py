@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -137,18 +138,27 @@ def _rank(found: SampledField) -> tuple[bool, bool, bool, int]:
 
 def _is_measure(values: Sequence[Scalar]) -> bool:
     """Return whether values are truth values or fractions, by which nothing is grouped."""
-    return all(isinstance(value, bool) or (_is_number(value) and float(value) % 1 != 0) for value in values)
+    return all(isinstance(value, bool) or (_is_number(value) and _number(value) % 1 != 0) for value in values)
 
 
 def _is_number(value: Scalar) -> bool:
     if isinstance(value, str):
-        return value.lstrip("-").replace(".", "", 1).isdecimal() and value.isascii()
+        return value.removeprefix("-").replace(".", "", 1).isdecimal() and value.isascii()
     return not isinstance(value, bool)
+
+
+def _number(value: Scalar) -> float:
+    """Return a number as double. One that is out of range becomes 0: it is neither a fraction nor a time."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 def _unit(values: Sequence[Scalar]) -> Unit | None:
     if all(_is_number(value) for value in values):
-        numbers = [float(value) for value in values]
+        numbers = [_number(value) for value in values]
         for unit, per_second in _UNITS:
             if all(_FIRST_S * per_second <= number < _LAST_S * per_second for number in numbers):
                 return unit

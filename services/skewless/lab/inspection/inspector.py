@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from skewless.algorithms.grouping import KeyBatch
+from skewless.config.pipeline_settings import EventTimeSettings
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.field_roles import (
     MIN_KEY_SHARE,
@@ -26,12 +28,13 @@ from skewless.lab.inspection.load_comparison import LoadComparison
 from skewless.lab.inspection.registered_records import ids_of, of_registry, read_with, with_ids, without_registry
 from skewless.lab.inspection.sizes import Sizes
 from skewless.lab.inspection.time_profile import TimeProfile
+from skewless.parsing.converters import LAST_INSTANT
 from skewless.parsing.field_settings import FieldRef, LimitSettings
 from skewless.parsing.formats.base import DetectedFormat, ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
-from skewless.parsing.validation import NO_TIME
+from skewless.parsing.validation import NO_TIME, TOO_FAR_AHEAD
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
@@ -40,6 +43,7 @@ RECORD_KEY = "record key"
 LINE = "whole line"
 """Name of the whole record among the candidates, for the format text."""
 KAFKA_TIME = "Kafka timestamp"
+MAX_AHEAD_MS = round(EventTimeSettings.model_fields["max_ahead_s"].default * 1000)
 DETECTION_RECORDS = 1_000
 """Records from which the format and the fields are detected."""
 MAX_DETECTION_BYTES = 65_536
@@ -65,9 +69,10 @@ class _Candidate:
         self.name = name
         self.settings = settings
         """Value of `splitter`; None for record keys that a pipeline cannot read."""
-        # Record keys are measured without the values: keys of records without a value or time count, too.
+        # Record keys are measured without the values: keys of records without a value or time are counted, too. But
+        # such records are invalid.
         measured = {"key": settings["key"]} if settings and name == RECORD_KEY else settings
-        self._parser = _parser(measured, registry) if measured else None
+        self.parser = _parser(measured, registry) if measured else None
         self.profile = KeyProfile(counters, SAMPLED_KEYS)
         self.records = 0
         self.invalid: Counter[str] = Counter()
@@ -75,9 +80,20 @@ class _Candidate:
     def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
         self.records += len(records.values)
-        parsed = _by_record_key(records) if self._parser is None else self._parser.parse(records)
+        parsed = _by_record_key(records) if self.parser is None else self.parser.parse(records)
         self.invalid.update(reason for _, reason in parsed.invalid)
         return parsed
+
+    def add_invalid(self, parsed: ParsedBatch, timed: ParsedBatch, limit_ms: int) -> None:
+        """Count the records of a batch whose time is invalid or above a limit. `timed` has the times of the records."""
+        rows = {row for row, _ in parsed.invalid}
+        if timed is not parsed:
+            others = {row: reason for row, reason in timed.invalid if row not in rows}
+            self.invalid.update(others.values())
+            rows |= others.keys()
+        ahead = set(np.flatnonzero(timed.times > limit_ms).tolist()) - rows
+        if ahead:
+            self.invalid[TOO_FAR_AHEAD] += len(ahead)
 
     def to_json(self) -> dict[str, Any]:
         """Return the measures of this key."""
@@ -121,6 +137,7 @@ class Inspector:
             self._time_fields = envelope_times(self._envelope, self.detected, content) + self._time_fields
         self._candidates = self._find_candidates(first, content, key)
         self._time_parser = self._create_time_parser()
+        self._limit_ms = self._latest_time(first)
         self._loads = LoadComparison(SAMPLED_KEYS)
 
     def add(self, records: SourceRecords) -> None:
@@ -131,7 +148,8 @@ class Inspector:
         self._null_keys += sum(key is None for key in records.keys)
         self._sizes.add(records.values)
         self._key_sizes.add(records.keys)
-        self._times[KAFKA_TIME].add(partition, timestamps)
+        self._times[KAFKA_TIME].add(partition, timestamps[timestamps <= self._limit_ms])
+        timed = None if self._time_parser is None else self._time_parser.parse(records)
         first, last = self._spans.get(partition, (int(timestamps.min()), int(timestamps.max())))
         self._spans[partition] = min(first, int(timestamps.min())), max(last, int(timestamps.max()))
         for index, candidate in enumerate(self._candidates):
@@ -140,9 +158,13 @@ class Inspector:
             parsed = candidate.parse(records)
             keys = EncodedKeys.of(parsed.keys)
             kept = candidate.profile.add(keys)
+            times_of_key = timed if timed is not None and candidate.name == RECORD_KEY else parsed
+            candidate.add_invalid(parsed, times_of_key, self._limit_ms)
             if index == 0:
-                self._add_times(records, parsed)
+                self._add_times(partition, times_of_key)
                 self._add_loads(parsed, keys, kept)
+        if timed is not None and not self._candidates:
+            self._add_times(partition, timed)
 
     def report(self, partitions: Iterable[int] = ()) -> dict[str, Any]:
         """Return all measures as JSON. `partitions` are those of the topic, also the ones without records."""
@@ -265,23 +287,41 @@ class Inspector:
         return ", ".join(str(field.reference) for field in self.detected.fields) or "none"
 
     def _create_time_parser(self) -> RecordParser | None:
-        """Return a parser that reads the time; None if there is no time, or if it is read with the chosen key."""
-        if not self._time_fields or (self._candidates and self._candidates[0].name != RECORD_KEY):
+        """Return a parser that reads the time; None if there is no time, or if it is read with each key."""
+        is_read = bool(self._candidates) and all(candidate.name != RECORD_KEY for candidate in self._candidates)
+        if not self._time_fields or is_read:
             return None
-        time = self._time_fields[0]
+        field = self._time_fields[0]
         read = {"format": self.detected.settings, "envelope": self._envelope and self._envelope.name}
         # Each record has the key `partition`, so only the time can make it invalid.
-        return _parser({**read, "key": {"from": "partition"}, "time": time.settings}, self._registry)
+        return _parser({**read, "key": {"from": "partition"}, "time": field.settings}, self._registry)
 
-    def _add_times(self, records: SourceRecords, parsed: ParsedBatch) -> None:
+    def _latest_time(self, first: Sequence[SourceRecords]) -> int:
+        """Return the time above which stages refuse records; the largest one if that refuses most of the first ones.
+
+        A time far ahead makes all later records of its partition look late.
+        """
+        limit_ms = time.time_ns() // 1_000_000 + MAX_AHEAD_MS
+        times = np.concatenate([self._event_times(records) for records in first])
+        return limit_ms if 2 * np.count_nonzero(times > limit_ms) <= len(times) else LAST_INSTANT
+
+    def _event_times(self, records: SourceRecords) -> NDArray[np.int64]:
+        if not self._time_fields:
+            return records.timestamps
+        parser = self._time_parser or self._candidates[0].parser
+        return _valid_times(parser.parse(records)) if parser is not None else records.timestamps
+
+    def oldest_ms(self, batches: Iterable[SourceRecords]) -> int | None:
+        """Return the smallest event time of records; None if none has one."""
+        times = [int(found.min()) for records in batches if len(found := self._event_times(records))]
+        return min(times, default=None)
+
+    def _add_times(self, partition: int, parsed: ParsedBatch) -> None:
         if not self._time_fields:
             return
-        if self._time_parser is not None:
-            parsed = self._time_parser.parse(records)
-        valid = parsed.times != NO_TIME
-        valid[[index for index, _ in parsed.invalid]] = False
+        times = _valid_times(parsed)
         name = self._time_fields[0].name
-        self._times.setdefault(name, TimeProfile()).add(records.partition, parsed.times[valid])
+        self._times.setdefault(name, TimeProfile()).add(partition, times[times <= self._limit_ms])
 
     def _time_setting(self, name: str) -> Mapping[str, Any]:
         by_name = {field.name: field for field in self._time_fields}
@@ -293,6 +333,13 @@ class Inspector:
         if len(keys.codes):
             sampled = self._candidates[0].profile.sample.indices_of(keys.hashes)
             self._loads.add(KeyBatch(keys.names, keys.codes, parsed.times[parsed.records]), sampled)
+
+
+def _valid_times(parsed: ParsedBatch) -> NDArray[np.int64]:
+    valid = parsed.times != NO_TIME
+    valid[[index for index, _ in parsed.invalid]] = False
+    times: NDArray[np.int64] = parsed.times[valid]
+    return times
 
 
 def _parser(splitter: Mapping[str, Any], registry: RegistrySettings | None) -> RecordParser:

@@ -146,11 +146,13 @@ def event_time_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
 def _retention_days(report: Mapping[str, Any], now_ms: int) -> int:
     """Return a time after which results may be deleted: twice the age of the topic's oldest record, at least a month.
 
-    A pipeline reads the topic from its beginning. A shorter time would delete its first results at once.
+    A pipeline reads the topic from its beginning. A shorter time would delete its first results at once. The sample has
+    the newest records. The topic is at least as old as its rate in the sample says, and as its first records.
     """
     time = event_time_of(report)
     span_ms = (time["last_ms"] - time["first_ms"]) * max(1, report["retained_offsets"] / report["records"])
-    oldest_s = (now_ms - time["last_ms"] + span_ms) / 1000
+    oldest_ms = min(time["last_ms"] - span_ms, report["oldest_ms"] or math.inf)
+    oldest_s = (now_ms - oldest_ms) / 1000
     return next((days for days in RETENTION_DAYS if days * DAY_S >= 2 * oldest_s), RETENTION_DAYS[-1])
 
 
@@ -189,8 +191,20 @@ def _workers(report: Mapping[str, Any]) -> int:
 def _key_comments(report: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[str]:
     hottest = f", the hottest is {_shown(chosen['top'][0]['key'])} with {chosen['max_share']:.2%}"
     lines = [f"# Key {_shown(chosen['name'])}: {chosen['cardinality']:,} distinct values{hottest}."]
+    lines += [f"# {line}" for line in losses(chosen)]
     others = [_shown(key["name"]) for key in usable_keys(report) if key["name"] != chosen["name"]]
     return [*lines, *([f"# Other candidates: {', '.join(others)}."] if others else [])]
+
+
+def losses(key: Mapping[str, Any]) -> list[str]:
+    """Return what a pipeline with this key does not count: the share of invalid records, and their reasons."""
+    if not key["invalid_share"]:
+        return []
+    reasons = (f"{_shown(found['reason'])} ({found['records']:,})" for found in key["invalid"])
+    return [
+        f"WARNING: {max(key['invalid_share'], 0.0001):.2%} of these records are not counted. They go to dead-letters:",
+        *(f"  {reason}" for reason in reasons),
+    ]
 
 
 def _is_fast(report: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_fraction, offset_count
-from skewless.kafka.consumer.topic_reader import ReadAhead, read_ranges
+from skewless.kafka.consumer.topic_reader import ReadAhead, first_records, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
 from skewless.schema_registry.settings import RegistrySettings
@@ -27,6 +27,8 @@ class SampleRange(NamedTuple):
     """Offsets that the topic holds."""
     ranges: OffsetRanges
     """First offset and end offset (exclusive) of the sample, by partition."""
+    available: OffsetRanges
+    """The same of the topic."""
 
     @property
     def records(self) -> int:
@@ -41,7 +43,7 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
     """
     Admin(kafka).check_visible([topic])
     offsets = OffsetReader(kafka)
-    ranges = offsets.ranges(topic)
+    ranges = available = offsets.ranges(topic)
     retained = offset_count(ranges)
     if retained <= 0:
         raise CheckFailedError(f"topic {topic} is empty: it has {len(ranges)} partitions and no records")
@@ -50,7 +52,7 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
     else:
         starts = offsets.at_time(topic, now_ms - round(since_s * 1000))
         ranges = {partition: (max(begin, starts[partition]), end) for partition, (begin, end) in ranges.items()}
-    sample = SampleRange(retained, ranges)
+    sample = SampleRange(retained, ranges, available)
     if sample.records <= 0:
         raise CheckFailedError(f"topic {topic} has no records of the last {since_s:g} s: choose a longer --since")
     return sample
@@ -88,9 +90,14 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
         if not waiting:
             raise CheckFailedError(f"topic {topic} has no committed records in the offsets that were read")
         inspector = _started(waiting, key, registry)
+    oldest = [
+        MessageBatch(TopicPartition(topic, partition), 0, [message])
+        for partition, message in first_records(kafka, topic, sample.available).items()
+    ]
     return {
         "topic": topic,
         "retained_offsets": sample.retained,
+        "oldest_ms": inspector.oldest_ms(oldest),
         "offsets": {str(partition): list(offsets) for partition, offsets in sample.ranges.items()},
         **inspector.report(sample.ranges),
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
@@ -218,11 +219,26 @@ class Tsv(Delimited):
 def _detected(delimiter: str, width: int, lines: Sequence[str]) -> DetectedFormat:
     rows = [columns for line in lines if len(columns := line.split(delimiter)) == width]
     settings: dict[str, Any] = {"name": "tsv"} if delimiter == "\t" else {"name": "csv", "delimiter": delimiter}
-    if settings["name"] == "csv" and any(cell.startswith('"') for row in rows for cell in row):
-        settings["quoting"] = True
+    if settings["name"] == "csv" and any(cell.startswith('"') for line in lines for cell in line.split(delimiter)):
+        # Lines with a delimiter within quotes have more columns without them.
+        quoted = _unquoted(delimiter, lines)
+        width_of_quoted = Counter(map(len, quoted)).most_common(1)[0][0] if quoted else 0
+        quoted = [columns for columns in quoted if len(columns) == width_of_quoted]
+        if len(quoted) >= len(rows) and width_of_quoted > 1:
+            settings["quoting"] = True
+            rows, width = quoted, width_of_quoted
     fields = [SampledField(column, [row[column] for row in rows], 1.0) for column in range(width)]
     name = {"\t": "tab", " ": "space"}.get(delimiter, f'"{delimiter}"')
     return DetectedFormat(f"{width} columns, delimiter {name}", settings, fields, 1 - len(rows) / len(lines))
+
+
+def _unquoted(delimiter: str, lines: Iterable[str]) -> list[list[str]]:
+    """Return the columns of the lines whose quotes are well formed."""
+    found = []
+    for line in lines:
+        with contextlib.suppress(csv.Error):
+            found.append(next(csv.reader([line], delimiter=delimiter, strict=True)))
+    return found
 
 
 def _cells(lines: Sequence[Sequence[str]], columns: Mapping[str, int]) -> dict[str, list[Any]]:

@@ -212,3 +212,33 @@ def test_report_page_key_names_are_escaped() -> None:
         json.dumps({"k": "<script>alert(1)</script>", "n": i % 3}).encode() for i in range(20)
     ]
     assert "<script>alert(1)" not in page(inspected([batch(hostile)], key="k"))
+
+
+def test_inspector_record_key_counts_records_without_a_time_as_invalid() -> None:
+    keys: list[bytes | None] = [b"k%d" % (i % 9) for i in range(1_000)]
+    first = keyed(keys)
+    inspector = Inspector([first], None)
+    inspector.add(first)
+    inspector.add(RecordColumns([b"{}"] * 9_000, START + np.arange(9_000), keys * 9, [()] * 9_000, 1))
+    (measures,) = [key for key in inspector.report()["keys"] if key["name"] == "record key"]
+    assert measures["invalid"] == [{"reason": "time field at is missing", "records": 9_000}]
+    assert (measures["tuples"], measures["invalid_share"]) == (10_000, 0.9)
+
+
+@pytest.mark.parametrize("odd", ['"--5"', "1" + "0" * 309], ids=["two signs", "no double"])
+def test_inspector_of_one_odd_number_measures_the_others(odd: str) -> None:
+    values = [b'{"user": "u%d", "n": "%d"}' % (i % 9, i) for i in range(1_000)]
+    found = inspected([batch([*values[:500], f'{{"user": "u1", "n": {odd}}}'.encode(), *values[500:]])])
+    assert found["keys"][0]["name"] == "user"
+    numbers = [b'{"user": "u%d", "n": %d}' % (i % 9, i) for i in range(1_000)]
+    found = inspected([batch([*numbers[:500], f'{{"user": "u1", "n": {odd}}}'.encode(), *numbers[500:]])])
+    assert found["keys"][0]["name"] == "user"
+
+
+@pytest.mark.parametrize("share", [2, 20], ids=["half", "a twentieth"])
+def test_inspector_csv_with_quotes_where_needed_reads_them(share: int) -> None:
+    lines = [f'o{i},"Washington, DC",EU{i % 4}' if i % share == 0 else f"o{i},Paris,EU{i % 4}" for i in range(2_000)]
+    found = inspected([batch(line.encode() for line in lines)], key="1")
+    assert found["format"]["splitter_format"] == {"name": "csv", "delimiter": ",", "quoting": True}
+    assert (found["format"]["other_share"], found["keys"][0]["invalid_share"]) == (0.0, 0.0)
+    assert {entry["key"]: entry["count"] for entry in found["keys"][0]["top"]}["Washington, DC"] == 2_000 // share

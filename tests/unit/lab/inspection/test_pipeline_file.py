@@ -15,6 +15,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.pipeline_file import choices_of, pipeline_file, pipeline_name, usable_keys
+from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
 from skewless.testing.run import outcome_of
 
@@ -27,7 +28,7 @@ def report_of(values: list[bytes | None]) -> dict[str, Any]:
     batch = RecordColumns.of_values(values, 1_700_000_000_000 + np.arange(len(values)))
     inspector = Inspector([batch], None)
     inspector.add(batch)
-    return inspector.report() | {"topic": "My.Clicks_1", "retained_offsets": len(values)}
+    return inspector.report() | {"topic": "My.Clicks_1", "retained_offsets": len(values), "oldest_ms": None}
 
 
 def keyed_report(keys: list[bytes | None], chosen: str | None = None) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def keyed_report(keys: list[bytes | None], chosen: str | None = None) -> dict[st
     batch = RecordColumns([*clicks(), *clicks()][: len(keys)], times, keys, [()] * len(keys))
     inspector = Inspector([batch], chosen)
     inspector.add(batch)
-    return inspector.report() | {"topic": "clicks", "retained_offsets": len(keys)}
+    return inspector.report() | {"topic": "clicks", "retained_offsets": len(keys), "oldest_ms": None}
 
 
 def settings_of(text: str, folder: Path) -> PipelineSettings:
@@ -186,7 +187,7 @@ def test_pipeline_file_binary_values_with_record_keys_count_the_keys(tmp_path: P
     batch = RecordColumns([b"\xff\xfe"] * 90, np.arange(90), [b"k%d" % (i % 9) for i in range(90)], [()] * 90)
     inspector = Inspector([batch], None)
     inspector.add(batch)
-    report = inspector.report() | {"topic": "avro", "retained_offsets": 90}
+    report = inspector.report() | {"topic": "avro", "retained_offsets": 90, "oldest_ms": 0}
     settings = settings_of(pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.splitter.key.from_, settings.splitter.reads_value) == ("record_key", False)
 
@@ -243,16 +244,25 @@ def test_pipeline_file_dates_without_a_time_of_day_have_windows_of_a_day(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("age_days", "retained", "days"),
-    [(0, 1, 30), (14, 1, 30), (16, 1, 90), (100, 1, 365), (0, 1_000, 90), (20_000, 1, 36_500)],
-    ids=["now", "half a month", "more", "months", "a sample of a thousandth", "decades"],
+    ("age_days", "retained", "older_days", "days"),
+    [
+        (0, 1, 0, 30),
+        (14, 1, 0, 30),
+        (16, 1, 0, 90),
+        (100, 1, 0, 365),
+        (0, 1_000, 0, 90),
+        (20_000, 1, 0, 36_500),
+        (0, 9, 400, 1_825),
+    ],
+    ids=["now", "half a month", "more", "months", "a sample of a thousandth", "decades", "slower at first"],
 )
 def test_pipeline_file_results_are_kept_for_twice_the_age_of_the_topic(
-    age_days: int, retained: int, days: int, tmp_path: Path
+    age_days: int, retained: int, older_days: int, days: int, tmp_path: Path
 ) -> None:
     """The sample has an hour of records. It may be a part of those that the topic retains."""
     lines: list[bytes | None] = [f"{1_700_000_000 + 40 * i};a{i % 5}".encode() for i in range(90)]
-    report = report_of(lines) | {"retained_offsets": retained * len(lines)}
+    oldest_ms = 1_700_000_000_000 - older_days * 86_400_000
+    report = report_of(lines) | {"retained_offsets": retained * len(lines), "oldest_ms": oldest_ms}
     text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS + age_days * 86_400_000)
     assert settings_of(text, tmp_path).topics.results_retention_s == days * 86_400
     assert f"began more than {days:,} days ago" in text
@@ -266,3 +276,27 @@ def test_pipeline_file_local_aggregation_is_on_at_a_high_rate(
     text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
     assert settings_of(text, tmp_path).splitter.local.mode == mode
     assert ("CPU time below 50,000 records per second" in text) == (mode == "none")
+
+
+def test_pipeline_file_key_that_many_records_lack_says_what_is_not_counted(tmp_path: Path) -> None:
+    records = [{"at": 1_700_000_000 + i} | ({"user": f"u{i % 9}"} if i % 10 < 7 else {}) for i in range(2_000)]
+    values: list[bytes | None] = [json.dumps(record).encode() for record in records]
+    report = report_of(values)
+    text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
+    assert "# WARNING: 30.00% of these records are not counted. They go to dead-letters:" in text
+    assert "#   key field user is missing (600)" in text
+    batch = RecordColumns.of_values(values, 1_700_000_000_000 + np.arange(len(values)))
+    parsed = RecordParser(settings_of(text, tmp_path).splitter).parse(batch)
+    assert len(parsed.invalid) == 600
+
+
+def test_pipeline_file_one_time_far_ahead_does_not_change_the_lateness() -> None:
+    times = [1_700_000_000 + i for i in range(2_000)]
+    times[10] = 4_070_908_800
+    report = report_of([json.dumps({"user": f"u{i % 9}", "at": time}).encode() for i, time in enumerate(times)])
+    choices = choices_of(report)
+    assert choices.lateness_s == 10
+    assert [(found["reason"], found["records"]) for found in choices.key["invalid"]] == [
+        ("time too far ahead of the clock", 1)
+    ]
+    assert report["times"][-1]["last_ms"] == 1_700_001_999_000
