@@ -149,7 +149,6 @@ class Inspector:
         self._sizes.add(records.values)
         self._key_sizes.add(records.keys)
         self._times[KAFKA_TIME].add(partition, timestamps[timestamps <= self._limit_ms])
-        timed = None if self._time_parser is None else self._time_parser.parse(records)
         first, last = self._spans.get(partition, (int(timestamps.min()), int(timestamps.max())))
         self._spans[partition] = min(first, int(timestamps.min())), max(last, int(timestamps.max()))
         for index, candidate in enumerate(self._candidates):
@@ -158,13 +157,15 @@ class Inspector:
             parsed = candidate.parse(records)
             keys = EncodedKeys.of(parsed.keys)
             kept = candidate.profile.add(keys)
-            times_of_key = timed if timed is not None and candidate.name == RECORD_KEY else parsed
-            candidate.add_invalid(parsed, times_of_key, self._limit_ms)
+            timed = parsed
+            if candidate.name == RECORD_KEY and self._time_parser is not None:
+                timed = self._time_parser.parse(records)
+            candidate.add_invalid(parsed, timed, self._limit_ms)
             if index == 0:
-                self._add_times(partition, times_of_key)
+                self._add_times(partition, timed)
                 self._add_loads(parsed, keys, kept)
-        if timed is not None and not self._candidates:
-            self._add_times(partition, timed)
+        if not self._candidates and self._time_parser is not None:
+            self._add_times(partition, self._time_parser.parse(records))
 
     def report(self, partitions: Iterable[int] = ()) -> dict[str, Any]:
         """Return all measures as JSON. `partitions` are those of the topic, also the ones without records."""
