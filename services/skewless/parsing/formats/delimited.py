@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -203,11 +203,11 @@ class Csv(Delimited):
             separators = Counter(_FRACTION.sub("", line).count(delimiter) for line in lines).most_common(1)[0][0]
             if not separators:
                 continue
-            width, lines_with_it = Counter(line.count(delimiter) + 1 for line in lines).most_common(1)[0]
-            share = lines_with_it / len(lines)
+            found = _columns(delimiter, lines)
+            share = len(found.rows) / len(lines)
             if share > best_share or (best is None and share >= cls.min_share):
-                best, best_share = (delimiter, width), share
-        return best and _detected(*best, lines)
+                best, best_share = found, share
+        return best and _detected(best, lines)
 
 
 class Tsv(Delimited):
@@ -216,17 +216,36 @@ class Tsv(Delimited):
     settings: ClassVar[type[FormatSettings]] = TsvSettings
 
 
-def _detected(delimiter: str, width: int, lines: Sequence[str]) -> DetectedFormat:
-    rows = [columns for line in lines if len(columns := line.split(delimiter)) == width]
-    settings: dict[str, Any] = {"name": "tsv"} if delimiter == "\t" else {"name": "csv", "delimiter": delimiter}
-    if settings["name"] == "csv" and any(cell.startswith('"') for line in lines for cell in line.split(delimiter)):
+class _Columns(NamedTuple):
+    """Lines as columns, without the lines that have another number of them than most."""
+
+    delimiter: str
+    rows: Sequence[Sequence[str]]
+    is_quoted: bool
+
+
+def _columns(delimiter: str, lines: Sequence[str]) -> _Columns:
+    """Split lines, with quotes if that gives as many lines the same number of columns."""
+    plain = _of_one_width([line.split(delimiter) for line in lines])
+    if delimiter != "\t" and any(cell.startswith('"') for line in lines for cell in line.split(delimiter)):
         # Lines with a delimiter within quotes have more columns without them.
-        quoted = _unquoted(delimiter, lines)
-        width_of_quoted = Counter(map(len, quoted)).most_common(1)[0][0] if quoted else 0
-        quoted = [columns for columns in quoted if len(columns) == width_of_quoted]
-        if len(quoted) >= len(rows) and width_of_quoted > 1:
-            settings["quoting"] = True
-            rows, width = quoted, width_of_quoted
+        quoted = _of_one_width(_unquoted(delimiter, lines))
+        if len(quoted) >= len(plain) and quoted and len(quoted[0]) > 1:
+            return _Columns(delimiter, quoted, is_quoted=True)
+    return _Columns(delimiter, plain, is_quoted=False)
+
+
+def _of_one_width(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
+    widths = Counter(map(len, rows)).most_common(1)
+    return [row for row in rows if len(row) == widths[0][0]]
+
+
+def _detected(columns: _Columns, lines: Sequence[str]) -> DetectedFormat:
+    delimiter, rows = columns.delimiter, columns.rows
+    settings: dict[str, Any] = {"name": "tsv"} if delimiter == "\t" else {"name": "csv", "delimiter": delimiter}
+    if columns.is_quoted:
+        settings["quoting"] = True
+    width = len(rows[0])
     fields = [SampledField(column, [row[column] for row in rows], 1.0) for column in range(width)]
     name = {"\t": "tab", " ": "space"}.get(delimiter, f'"{delimiter}"')
     return DetectedFormat(f"{width} columns, delimiter {name}", settings, fields, 1 - len(rows) / len(lines))

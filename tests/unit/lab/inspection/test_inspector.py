@@ -235,7 +235,7 @@ def test_inspector_of_one_odd_number_measures_the_others(odd: str) -> None:
     assert found["keys"][0]["name"] == "user"
 
 
-@pytest.mark.parametrize("share", [2, 20], ids=["half", "a twentieth"])
+@pytest.mark.parametrize("share", [2, 5, 20], ids=["half", "a fifth", "a twentieth"])
 def test_inspector_csv_with_quotes_where_needed_reads_them(share: int) -> None:
     lines = [f'o{i},"Washington, DC",EU{i % 4}' if i % share == 0 else f"o{i},Paris,EU{i % 4}" for i in range(2_000)]
     found = inspected([batch(line.encode() for line in lines)], key="1")
