@@ -43,6 +43,8 @@ RECORD_KEY = "record key"
 LINE = "whole line"
 """Name of the whole record among the candidates, for the format text."""
 KAFKA_TIME = "Kafka timestamp"
+OLDEST_MS = 315_532_800_000
+"""1980-01-01. Earlier times of single records are mistakes."""
 MAX_AHEAD_MS = round(EventTimeSettings.model_fields["max_ahead_s"].default * 1000)
 DETECTION_RECORDS = 1_000
 """Records from which the format and the fields are detected."""
@@ -313,9 +315,15 @@ class Inspector:
         return _valid_times(parser.parse(records)) if parser is not None else records.timestamps
 
     def oldest_ms(self, batches: Iterable[SourceRecords]) -> int | None:
-        """Return the smallest event time of records; None if none has one."""
+        """Return the smallest event time of records, of which some may be mistakes; None if none has a time.
+
+        A record without a time of Kafka has -1, and a field may have any time by mistake.
+        """
+        (profile, *_) = reversed(self._times.values())
+        first_ms = profile.first_ms or 0
+        limit_ms = min(first_ms, OLDEST_MS)
         times = [int(found.min()) for records in batches if len(found := self._event_times(records))]
-        return min(times, default=None)
+        return min((time_ms for time_ms in times if time_ms >= limit_ms), default=None)
 
     def _add_times(self, partition: int, parsed: ParsedBatch) -> None:
         if not self._time_fields:

@@ -151,7 +151,7 @@ def _retention_days(report: Mapping[str, Any], now_ms: int) -> int:
     """
     time = event_time_of(report)
     span_ms = (time["last_ms"] - time["first_ms"]) * max(1, report["retained_offsets"] / report["records"])
-    oldest_ms = min(time["last_ms"] - span_ms, report["oldest_ms"] or math.inf)
+    oldest_ms = min(time["last_ms"] - span_ms, math.inf if report["oldest_ms"] is None else report["oldest_ms"])
     oldest_s = (now_ms - oldest_ms) / 1000
     return next((days for days in RETENTION_DAYS if days * DAY_S >= 2 * oldest_s), RETENTION_DAYS[-1])
 

@@ -52,6 +52,11 @@ class TimeProfile:
         """Number of records with a time."""
         return self._records
 
+    @property
+    def first_ms(self) -> int | None:
+        """Smallest time; None without records."""
+        return self._first
+
     def to_json(self) -> dict[str, Any]:
         """Return span, disorder, and by lateness the share of records that may be late, because they exceed it.
 

@@ -204,7 +204,7 @@ class Csv(Delimited):
             if not separators:
                 continue
             found = _columns(delimiter, lines)
-            share = len(found.rows) / len(lines)
+            share = found.lines / len(lines)
             if share > best_share or (best is None and share >= cls.min_share):
                 best, best_share = found, share
         return best and _detected(best, lines)
@@ -221,18 +221,26 @@ class _Columns(NamedTuple):
 
     delimiter: str
     rows: Sequence[Sequence[str]]
+    lines: int
+    """Number of lines with the same number of delimiters, with or without quotes."""
     is_quoted: bool
 
 
 def _columns(delimiter: str, lines: Sequence[str]) -> _Columns:
     """Split lines, with quotes if that gives as many lines the same number of columns."""
     plain = _of_one_width([line.split(delimiter) for line in lines])
-    if delimiter != "\t" and any(cell.startswith('"') for line in lines for cell in line.split(delimiter)):
-        # Lines with a delimiter within quotes have more columns without them.
+    if delimiter != "\t" and any(_begins_with_quote(line, delimiter) for line in lines):
+        # Lines with a delimiter within quotes have more columns without them. A few with malformed quotes do not
+        # outvote those that are well formed.
         quoted = _of_one_width(_unquoted(delimiter, lines))
-        if len(quoted) >= len(plain) and quoted and len(quoted[0]) > 1:
-            return _Columns(delimiter, quoted, is_quoted=True)
-    return _Columns(delimiter, plain, is_quoted=False)
+        with_quotes = len(_unquoted(delimiter, (line for line in lines if _begins_with_quote(line, delimiter))))
+        if len(plain) - len(quoted) < with_quotes and quoted and len(quoted[0]) > 1:
+            return _Columns(delimiter, quoted, max(len(plain), len(quoted)), is_quoted=True)
+    return _Columns(delimiter, plain, len(plain), is_quoted=False)
+
+
+def _begins_with_quote(line: str, delimiter: str) -> bool:
+    return line.startswith('"') or f'{delimiter}"' in line
 
 
 def _of_one_width(rows: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:

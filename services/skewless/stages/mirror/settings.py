@@ -14,11 +14,13 @@ from skewless.settings_base import SettingsModel
 class OtherOAuthBearerSettings(OAuthBearerSettings):
     """As `kafka.sasl.oauthbearer`."""
 
-    client_secret: SecretStr = Field(SecretStr(""), description="Only the stage `mirror` needs it.")
+    client_secret: SecretStr = Field(
+        SecretStr(""), description="Only the stage `mirror` and `skewless config check` need it."
+    )
 
 
 class OtherSaslSettings(SaslSettings):
-    """As `kafka.sasl`. Only the stage `mirror` needs the password or the client secret."""
+    """As `kafka.sasl`. Only the stage `mirror` and `skewless config check` need the password or the client secret."""
 
     needs_password: ClassVar[bool] = False
 

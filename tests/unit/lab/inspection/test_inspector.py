@@ -242,3 +242,29 @@ def test_inspector_csv_with_quotes_where_needed_reads_them(share: int) -> None:
     assert found["format"]["splitter_format"] == {"name": "csv", "delimiter": ",", "quoting": True}
     assert (found["format"]["other_share"], found["keys"][0]["invalid_share"]) == (0.0, 0.0)
     assert {entry["key"]: entry["count"] for entry in found["keys"][0]["top"]}["Washington, DC"] == 2_000 // share
+
+
+def test_inspector_csv_with_quotes_and_a_malformed_line_reads_the_quotes() -> None:
+    lines = [f'"u{i % 9}","2026-01-01T00:00:{i % 60:02}Z","{i} pipe"' for i in range(1_000)]
+    lines[100] = '"u1","2026-01-01T00:00:00Z","5" pipe"'
+    found = inspected([batch(line.encode() for line in lines)], key="0")
+    assert found["format"]["splitter_format"] == {"name": "csv", "delimiter": ",", "quoting": True}
+    assert (found["keys"][0]["top"][0]["key"], [time["name"] for time in found["times"]]) == (
+        "u0",
+        ["Kafka timestamp", "1"],
+    )
+
+
+def test_inspector_csv_with_single_quotes_that_are_content_reads_no_quotes() -> None:
+    lines = [f'p{i},"{i % 9} pipe,{i}' for i in range(1_000)]
+    found = inspected([batch(line.encode() for line in lines)])
+    assert found["format"]["splitter_format"] == {"name": "csv", "delimiter": ","}
+
+
+def test_inspector_first_records_with_impossible_times_are_not_the_oldest() -> None:
+    first = batch(clicks(100))
+    inspector = Inspector([first], None)
+    inspector.add(first)
+    records = [batch([b'{"user": "a", "at": %d}' % time], partition=time % 5) for time in (1, START - 86_400_000)]
+    assert inspector.oldest_ms(records) == START - 86_400_000
+    assert inspector.oldest_ms(records[:1]) is None
