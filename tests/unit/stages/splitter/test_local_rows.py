@@ -163,14 +163,20 @@ def test_splitter_adaptive_buffer_that_is_off_sends_tuples_until_a_probe_succeed
     assert step.tuples == 2 * OFF_FLUSHES + 18
 
 
-def test_splitter_buffer_that_begins_between_two_flushes_is_not_overtaken_by_its_watermark(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def with_a_buffer_that_is_off(monkeypatch: pytest.MonkeyPatch) -> SplitterStep:
+    """Return a splitter whose buffer saved nothing, so that it sends tuples until the second batch of equal keys."""
     monkeypatch.setattr(local_buffer, "PROBE_BATCHES", 2)
     step = splitter(adaptive=True)
     for time in range(100, 100 + OFF_FLUSHES):
         split(step, record(time, "a"), record(time, "b"))
         list(step.flush(NOW))
+    return step
+
+
+def test_splitter_buffer_that_begins_between_two_flushes_is_not_overtaken_by_its_watermark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    step = with_a_buffer_that_is_off(monkeypatch)
     same = [record(120, "a")] * 9
     outputs = [*step.process(batch_of(3, same), NOW), *step.process(batch_of(3, [*same, record(500, "a")]), NOW)]
     assert outputs == []
@@ -181,11 +187,7 @@ def test_splitter_buffer_that_begins_between_two_flushes_is_not_overtaken_by_its
 
 
 def test_splitter_flush_sends_held_tuples_before_rows_and_the_watermark_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_buffer, "PROBE_BATCHES", 2)
-    step = splitter(adaptive=True)
-    for time in range(100, 100 + OFF_FLUSHES):
-        split(step, record(time, "a"), record(time, "b"))
-        list(step.flush(NOW))
+    step = with_a_buffer_that_is_off(monkeypatch)
     same = [record(120, "a")] * 9
     for values in (same, [*same, record(500, "a")]):
         assert list(step.process(batch_of(3, values), NOW)) == []
