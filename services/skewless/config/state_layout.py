@@ -65,8 +65,8 @@ def _needs_0_3(settings: PipelineSettings) -> bool:
 def _calendar_grid(settings: PipelineSettings) -> dict[str, int]:
     """Return the span of which windows in a time zone begin at multiples, if it is not whole quarters of an hour.
 
-    It depends on `splitter.time.earliest`: long ago, zones had the time of the sun. The panes of records between the
-    stages are in one window each only as long as it stays the same.
+    It depends on `splitter.time.earliest`: before standard time, zones had local mean time. The panes of records
+    between the stages are in one window each only as long as the span stays the same.
     """
     if not isinstance(settings.aggregator.windows, CalendarWindows):
         return {}
@@ -74,7 +74,7 @@ def _calendar_grid(settings: PipelineSettings) -> dict[str, int]:
     return {} if grid_ms == QUARTER_HOUR_MS else {"grid_ms": grid_ms}
 
 
-def _parsing_digests(parsing: ParsingSettings, grid: Mapping[str, int]) -> str:
+def _parsing_digests(parsing: ParsingSettings, grid: dict[str, int]) -> str:
     """Return the digests of the settings that determine key, time and values of a record, and the panes of times.
 
     Other settings of the splitter only determine which records are invalid, so they may change. The decimals of values
@@ -85,7 +85,7 @@ def _parsing_digests(parsing: ParsingSettings, grid: Mapping[str, int]) -> str:
         "splitter.format": [parsing.format.name, _changed(parsing.format)],
         "splitter.key": _changed(parsing.key),
         "splitter.value": {name: _changed(values[name], "decimals", "missing") for name in sorted(values)},
-        "splitter.time": _changed(parsing.time, "earliest", "latest") | dict(grid),
+        "splitter.time": _changed(parsing.time, "earliest", "latest") | grid,
         "splitter.where": [_changed(condition) for condition in parsing.where],
     }
     if parsing.envelope is not None:  # the last one: pipelines without one have no digest of it

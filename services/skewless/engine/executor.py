@@ -217,7 +217,10 @@ class StepExecutor:
         self._running.clear()
 
     def check_failure(self) -> None:
-        """Raise the error that stopped processing. If a step waited for a server in vain, it resets the partitions."""
+        """Raise the error that stopped processing.
+
+        Raises TransactionAbortedError, which resets the partitions, if a step waited for a server in vain.
+        """
         if isinstance(self.failure, UnreachableError):
             raise TransactionAbortedError(str(self.failure)) from self.failure
         if self.failure is not None:
@@ -281,7 +284,7 @@ class StepExecutor:
         assignment.apply(PartitionEvent.BEGIN_COMMIT, assignment.partitions)
         for record in partitions:
             if not record.all_processed:
-                self.step.records_wait(self._key(record.partition), now)
+                self.step.records_in_flight(self._key(record.partition), now)
             elif record.at_end:
                 self.step.end_of_partition(self._key(record.partition), now)
             record.advance(*fetched.get(record.partition, (0, None)))

@@ -44,7 +44,9 @@ def commit_first_offsets(
         with contextlib.suppress(UnavailableError):
             topic_ids = read_topic_ids(offset_reader.kafka.client_options(), topics)
         for source in inputs:
-            offsets = _at_least_skip_to(offset_reader, source, offset_reader.at_start(source.topic, start))
+            skip_to = source.skip_to or {}
+            _check_skip_to(source, skip_to, offset_reader.end(source.topic) if skip_to else {})
+            offsets = offset_reader.at_start(source.topic, start, skip_to)
             if prior_output is not None:
                 check_first_start(source, offsets, (), prior_output, begun=False)
             committed |= {
@@ -66,15 +68,11 @@ def commit_first_offsets(
         time.sleep(RETRY_S)
 
 
-def _at_least_skip_to(offset_reader: OffsetReader, source: Input, offsets: Mapping[int, int]) -> dict[int, int]:
-    """Return the offsets, with `skip_to` for those that are below it."""
-    if not source.skip_to:
-        return dict(offsets)
-    ends = offset_reader.end(source.topic)
+def _check_skip_to(source: Input, skip_to: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    """Raise ConfigurationError for offsets after the ends of their partitions."""
     if problems := [
         f"source.skip_to.{source.skip_to_prefix}{partition}: {offset} is after {ends[partition]}, the partition's end"
-        for partition, offset in source.skip_to.items()
+        for partition, offset in skip_to.items()
         if offset > ends.get(partition, offset)
     ]:
         raise ConfigurationError(*problems)
-    return {partition: max(offset, source.skip_to.get(partition, 0)) for partition, offset in offsets.items()}

@@ -89,9 +89,7 @@ def _start(
     """Return where the pipeline started; where it would start now, if it has not run yet."""
     group = settings.group(topology.SOURCE_STAGE)
     if not any(offset_reader.committed(group, source) for source in topic_plan.source_topics(settings)):
-        skip_to = settings.aggregated.skip_to_of(topic)
-        first = offset_reader.at_start(topic, settings.aggregated.start)
-        return {partition: max(offset, skip_to.get(partition, 0)) for partition, offset in first.items()}
+        return offset_reader.at_start(topic, settings.aggregated.start, settings.aggregated.skip_to_of(topic))
     starts = pipeline_starts(offset_reader, settings, topic)
     return {partition: max(first, starts.get(partition, 0)) for partition, first in begin.items()}
 

@@ -66,8 +66,8 @@ class SourceSteps(Generic[Partition]):
 
     _sources: Mapping[Partition, SourcePartition]
 
-    def records_wait(self, partition: Partition, now: int) -> None:
-        """Note that the partition has records: it is not idle while they wait."""
+    def records_in_flight(self, partition: Partition, now: int) -> None:
+        """Note that the partition has records: it is not idle while they are in flight."""
         self._sources[partition].observe_records(now)
 
     def watermark(self, partition: Partition) -> int | None:

@@ -62,7 +62,7 @@ class Notes(Step):
         self.calls.append(("end", partition, now))
         self.ended.add(partition)
 
-    def records_wait(self, partition: int, now: int) -> None:
+    def records_in_flight(self, partition: int, now: int) -> None:
         self.calls.append(("wait", partition, now))
 
 

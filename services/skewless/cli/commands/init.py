@@ -74,7 +74,13 @@ def init(  # noqa: PLR0913 - click passes an argument per option
       skewless init clicks -b kafka:9092 --key user.id -o clicks.yaml --yes
       skewless init clicks --registry https://registry:8081
     """  # noqa: D301 - \b is click's marker for unwrapped text
-    from skewless.lab.inspection.pipeline_file import choices_of, event_time_of, losses, pipeline_file, usable_keys
+    from skewless.lab.inspection.pipeline_file import (
+        choices_of,
+        event_time_of,
+        invalid_warning,
+        pipeline_file,
+        usable_keys,
+    )
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
@@ -107,7 +113,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
-    for line in losses(choices.key):
+    for line in invalid_warning(choices.key):
         click.echo(line, err=True)
     click.echo(f"next: skewless up -f {output}")
     click.echo(f"then: skewless results -f {output}")

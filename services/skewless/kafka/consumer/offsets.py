@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil
+from types import MappingProxyType
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -124,11 +125,18 @@ class OffsetReader:
             if answer.offset >= 0 and answer.error is None
         }
 
-    def at_start(self, topic: str, start: str | int) -> dict[int, int]:
-        """Return the offset of every partition for `earliest`, `latest`, or a Kafka timestamp in ms."""
+    def at_start(
+        self, topic: str, start: str | int, skip_to: Mapping[int, int] = MappingProxyType({})
+    ) -> dict[int, int]:
+        """Return the offset of every partition for `earliest`, `latest`, or a Kafka timestamp in ms.
+
+        `skip_to` has lower bounds of some partitions.
+        """
         if isinstance(start, int):
-            return self.at_time(topic, start)
-        return self.end(topic) if start == "latest" else self.begin(topic)
+            offsets = self.at_time(topic, start)
+        else:
+            offsets = self.end(topic) if start == "latest" else self.begin(topic)
+        return {partition: max(offset, skip_to.get(partition, 0)) for partition, offset in offsets.items()}
 
     def commit_first(self, group: str, offsets: Mapping[SourcePartition, tuple[int, str]]) -> bool:
         """Commit offsets with their metadata for a group without members; return whether the broker confirmed it.

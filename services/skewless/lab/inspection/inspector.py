@@ -319,9 +319,8 @@ class Inspector:
 
         A record without a time of Kafka has -1, and a field may have any time by mistake.
         """
-        (profile, *_) = reversed(self._times.values())
-        first_ms = profile.first_ms or 0
-        limit_ms = min(first_ms, OLDEST_MS)
+        *_, profile = self._times.values()
+        limit_ms = min(profile.first_ms or 0, OLDEST_MS)
         times = [int(found.min()) for records in batches if len(found := self._event_times(records))]
         return min((time_ms for time_ms in times if time_ms >= limit_ms), default=None)
 

@@ -191,13 +191,13 @@ def _workers(report: Mapping[str, Any]) -> int:
 def _key_comments(report: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[str]:
     hottest = f", the hottest is {_shown(chosen['top'][0]['key'])} with {chosen['max_share']:.2%}"
     lines = [f"# Key {_shown(chosen['name'])}: {chosen['cardinality']:,} distinct values{hottest}."]
-    lines += [f"# {line}" for line in losses(chosen)]
+    lines += [f"# {line}" for line in invalid_warning(chosen)]
     others = [_shown(key["name"]) for key in usable_keys(report) if key["name"] != chosen["name"]]
     return [*lines, *([f"# Other candidates: {', '.join(others)}."] if others else [])]
 
 
-def losses(key: Mapping[str, Any]) -> list[str]:
-    """Return what a pipeline with this key does not count: the share of invalid records, and their reasons."""
+def invalid_warning(key: Mapping[str, Any]) -> list[str]:
+    """Return a warning with the share of records that are invalid with this key, and the reasons; empty without any."""
     if not key["invalid_share"]:
         return []
     reasons = (f"{_shown(found['reason'])} ({found['records']:,})" for found in key["invalid"])

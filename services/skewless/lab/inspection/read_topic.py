@@ -23,12 +23,20 @@ READ_AHEAD = ReadAhead(batch_records=4_000, fetch_bytes=2**18, queue_bytes=2**20
 class SampleRange(NamedTuple):
     """Offsets of a topic, and those of the sample."""
 
-    retained: int
-    """Offsets that the topic holds."""
     ranges: OffsetRanges
     """First offset and end offset (exclusive) of the sample, by partition."""
     available: OffsetRanges
     """The same of the topic."""
+
+    @property
+    def retained(self) -> int:
+        """Offsets that the topic holds."""
+        return offset_count(self.available)
+
+    @property
+    def before(self) -> OffsetRanges:
+        """Offsets of the topic before the sample."""
+        return {partition: (begin, self.ranges[partition][0]) for partition, (begin, _) in self.available.items()}
 
     @property
     def records(self) -> int:
@@ -44,15 +52,14 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
     Admin(kafka).check_visible([topic])
     offsets = OffsetReader(kafka)
     ranges = available = offsets.ranges(topic)
-    retained = offset_count(ranges)
-    if retained <= 0:
+    if offset_count(available) <= 0:
         raise CheckFailedError(f"topic {topic} is empty: it has {len(ranges)} partitions and no records")
     if since_s is None:
         ranges = newest_fraction(ranges, records)
     else:
         starts = offsets.at_time(topic, now_ms - round(since_s * 1000))
         ranges = {partition: (max(begin, starts[partition]), end) for partition, (begin, end) in ranges.items()}
-    sample = SampleRange(retained, ranges, available)
+    sample = SampleRange(ranges, available)
     if sample.records <= 0:
         raise CheckFailedError(f"topic {topic} has no records of the last {since_s:g} s: choose a longer --since")
     return sample
@@ -92,7 +99,7 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
         inspector = _started(waiting, key, registry)
     oldest = [
         MessageBatch(TopicPartition(topic, partition), 0, [message])
-        for partition, message in first_records(kafka, topic, sample.available).items()
+        for partition, message in first_records(kafka, topic, sample.before).items()
     ]
     return {
         "topic": topic,

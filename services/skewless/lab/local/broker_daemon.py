@@ -21,7 +21,7 @@ import psutil
 
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
 from skewless.lab.local.broker import READY_TIMEOUT_S, STOP_TIMEOUT_S, Broker
-from skewless.lab.local.folders import file_lock, prepare, state_folder
+from skewless.lab.local.folders import create_writable, file_lock, state_folder
 
 TICK_S = 0.05
 """Times of two starts that differ by less are equal: the kernel counts hundredths of a second."""
@@ -91,7 +91,7 @@ def _write_state(state: State) -> None:
 
 def start_daemon(folder: Path | None, port: int | None) -> State:
     """Start a daemon that outlives this process, and wait until its broker answers."""
-    prepare(state_folder())
+    create_writable(state_folder())
     log = state_folder() / "keeper.log"
     arguments = json.dumps({"folder": str(folder) if folder else None, "port": port})
     with log.open("wb") as output:

@@ -28,7 +28,7 @@ def state_folder() -> Path:
     return Path(base) / "skewless" if base else cache_folder()
 
 
-def prepare(folder: Path) -> None:
+def create_writable(folder: Path) -> None:
     """Create a folder for state or a cache unless it exists. Raises ConfigurationError if it cannot be written."""
     reason = "is not writable"
     try:
@@ -48,7 +48,7 @@ def prepare(folder: Path) -> None:
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on the file `path`; waits for it. The kernel releases it when the process ends."""
-    prepare(path.parent)
+    create_writable(path.parent)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

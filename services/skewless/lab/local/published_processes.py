@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.lab.local.folders import file_lock, prepare, state_folder
+from skewless.lab.local.folders import create_writable, file_lock, state_folder
 
 KEPT_S = 300.0
 """Time for which the file of an ended command is kept: the maximum of `transport.session_timeout_s`."""
@@ -43,7 +43,7 @@ def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[
     """
     pid = os.getpid()
     path = _folder() / f"{settings.full_name}.{pid}.json"
-    prepare(path.parent)
+    create_writable(path.parent)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         json.dump({**_identity(settings), "pid": pid, "ports": dict(ports)}, file)

@@ -140,7 +140,6 @@ class Supervisor:
 
     def start(self) -> list[Event]:
         """Start all processes."""
-        self.logs.mkdir(parents=True, exist_ok=True)
         return self.poll(time.monotonic())
 
     def poll(self, now: float) -> list[Event]:

@@ -227,14 +227,16 @@ class _Columns(NamedTuple):
 
 
 def _columns(delimiter: str, lines: Sequence[str]) -> _Columns:
-    """Split lines, with quotes if that gives as many lines the same number of columns."""
+    """Split lines, with quotes unless these are content of most lines that have any."""
     plain = _of_one_width([line.split(delimiter) for line in lines])
-    if delimiter != "\t" and any(_begins_with_quote(line, delimiter) for line in lines):
+    with_quotes = sum(_begins_with_quote(line, delimiter) for line in lines)
+    if delimiter != "\t" and with_quotes:
         # Lines with a delimiter within quotes have more columns without them. A few with malformed quotes do not
         # outvote those that are well formed.
-        quoted = _of_one_width(_unquoted(delimiter, lines))
-        with_quotes = len(_unquoted(delimiter, (line for line in lines if _begins_with_quote(line, delimiter))))
-        if len(plain) - len(quoted) < with_quotes and quoted and len(quoted[0]) > 1:
+        unquoted = _unquoted(delimiter, lines)
+        well_formed = with_quotes - (len(lines) - len(unquoted))
+        quoted = _of_one_width(unquoted)
+        if len(plain) - len(quoted) < well_formed and quoted and len(quoted[0]) > 1:
             return _Columns(delimiter, quoted, max(len(plain), len(quoted)), is_quoted=True)
     return _Columns(delimiter, plain, len(plain), is_quoted=False)
 

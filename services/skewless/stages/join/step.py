@@ -334,8 +334,8 @@ class JoinStep(MultiInputStep):
             return
         source.observe_end(now, drain=self._rules.drain, idle_timeout_ms=self._rules.idle_timeout_ms)
 
-    def records_wait(self, partition: TopicPartition, now: int) -> None:
-        """Note that the partition has records: it is not idle while they wait."""
+    def records_in_flight(self, partition: TopicPartition, now: int) -> None:
+        """Note that the partition has records: it is not idle while they are in flight."""
         source = self._sources[partition]
         source.observe_records(now)
         source.at_end = False

@@ -251,7 +251,7 @@ def test_join_step_idle_partition_whose_records_wait_for_a_schema_holds_the_othe
     run.commit(at_end=Side)
     run.now += 1000
     run.commit(at_end=Side)
-    run.step.records_wait(PARTITIONS[RIGHT], run.now)
+    run.step.records_in_flight(PARTITIONS[RIGHT], run.now)
     run.append(LEFT, record("a", 100), record("b", 200))
     run.commit()
     assert run.texts("unmatched-left") == []

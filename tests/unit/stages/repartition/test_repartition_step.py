@@ -120,7 +120,7 @@ def test_repartition_idle_partition_without_records_is_reported_as_active(*, is_
         step.revoke(1)
         step.assign(1, checkpoint, ())
     else:
-        step.records_wait(1, NOW + 600)  # such as its first one, for a schema
+        step.records_in_flight(1, NOW + 600)  # such as its first one, for a schema
     reports = list(step.flush(NOW + 600))
     assert (watermarks_in(reports), idle_in(reports)) == ([{1: -10}] * 3, [set()] * 3)
     assert list(step.flush(NOW + 700)) == []
