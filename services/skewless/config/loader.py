@@ -184,7 +184,7 @@ def _set_settings(section: SplitterSettings | JoinSideSettings) -> dict[str, Any
 def _plain(value: Any) -> Any:
     match value:
         case SecretStr():
-            return HIDDEN
+            return HIDDEN if value.get_secret_value() else ""
         case dict():
             return {name: _plain(item) for name, item in value.items()}
         case list() | tuple():

@@ -352,6 +352,13 @@ def test_dump_secrets_also_among_librdkafka_options_are_masked(file: Path) -> No
     assert dumped.count("********") == 5
 
 
+def test_dump_secret_that_is_not_set_is_empty(file: Path) -> None:
+    sasl = "{mechanism: OAUTHBEARER, oauthbearer: {token_endpoint_url: 'https://tokens', client_id: ann}}"
+    kafka = f"{{bootstrap_servers: other:9093, security_protocol: SASL_SSL, sasl: {sasl}}}"
+    dumped = yaml.safe_load(loader.dump(load(file, MINIMAL + f"mirror: {{kafka: {kafka}}}\n")))
+    assert dumped["mirror"]["kafka"]["sasl"]["oauthbearer"]["client_secret"] == ""
+
+
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_loader_each_example_is_valid_and_its_dump_loads_as_the_same_settings(example: Path, file: Path) -> None:
     environ = {PASSWORD: loader.HIDDEN} if "sasl:" in example.read_text() else {}
