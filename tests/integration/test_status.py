@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Source, free_ports
@@ -108,6 +108,25 @@ def test_status_of_a_pipeline_follows_its_whole_life(broker: str, tmp_path: Path
     time.sleep(1.1)
     limited = status_json(pipeline, "--max-lag", "1s")
     assert [problem for problem in limited["problems"] if "more than 1 s" in problem] != []
+
+
+def test_status_stage_without_replicas_is_missing_only_after_it_has_run(broker: str, tmp_path: Path) -> None:
+    without = {"worker": 0, "aggregator": 0, "observer": 0}
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), replicas=without)
+    assert [stage["stage"] for stage in status_json(pipeline)["stages"]] == ["splitter", "router"]
+
+    place = TopicPartition(pipeline.settings.topic("worker-input"), 0, 0)
+    commit = ConsumerGroupTopicPartitions(pipeline.settings.group("worker"), [place])
+    client = AdminClient({"bootstrap.servers": broker})
+
+    def has_committed() -> bool:
+        (committed,) = client.alter_consumer_group_offsets([commit]).values()
+        return all(at.error is None for at in committed.result(WAIT_S).topic_partitions)
+
+    until(has_committed)  # a broker that has just started first loads its group coordinator
+    assert [problem for problem in status_json(pipeline)["problems"] if problem.startswith("worker")] == [
+        "worker: no process runs"
+    ]
 
 
 @pytest.mark.thorough

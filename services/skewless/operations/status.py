@@ -174,9 +174,10 @@ def status(
         raise BrokerError(f"{', '.join(missing_inputs)} at {settings.kafka.bootstrap_servers}")
     offsets, groups = OffsetReader(settings.kafka), GroupReader(settings.kafka)
     stages = [
-        _stage_status(start, offsets, groups)
+        stage
         for start in (StageStart(row, settings, partition_counts) for row in topology.needed_stages(settings))
         if all(topic in partition_counts for topic, _ in start.input_topics())
+        if (stage := _stage_status(start, offsets, groups)) is not None
     ]
     newest = _newest_event(settings, {stage.name: stage for stage in stages}.get(topology.SOURCE_STAGE))
     stages = with_end_of_splitter(_without_ended(settings, _with_readiness(settings, stages)))
@@ -213,8 +214,11 @@ def status(
     )
 
 
-def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader) -> StageStatus:
+def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader) -> StageStatus | None:
+    """Return the state of a stage; None with `replicas` of 0 if no process has ever run: its user does without it."""
     name, group = start.stage.name, start.group
+    members = groups.describe(group)
+    is_used = bool(members.members or start.settings.replicas.of(name))
     lag: dict[str, dict[int, int]] = {}
     oldest: list[int] = []
     problems: list[str] = []
@@ -229,6 +233,7 @@ def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader)
             partition: (max(begin, committed[partition].offset) if partition in committed else begin, end)
             for partition, (begin, end) in retained.items()
         }
+        is_used = is_used or bool(committed)
         problems += _offset_problems(topic, committed, retained)
         engines |= {engine_of(offset.metadata) for offset in committed.values()}
         lag[topic] = dict.fromkeys(retained, 0)
@@ -240,10 +245,12 @@ def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader)
         closed += [
             decode_checkpoint(checkpoint).closed_until for checkpoint in checkpoints if name == topology.RESULTS_STAGE
         ]
+    if not is_used:
+        return None
     known = [time for time in closed if time is not None]
     return StageStatus(
         name=name,
-        group=groups.describe(group),
+        group=members,
         lag=lag,
         oldest_unprocessed_ms=min(oldest, default=None),
         partitions=states,
