@@ -747,7 +747,9 @@ class PipelineSettings(SettingsModel):
     @property
     def tuple_format(self) -> TupleFormat:
         """Format of the tuples."""
-        return TupleFormat(self.values, self.splitter.key.parts, write=self.write_columns)
+        used = {column.value for column in self.wire_columns}
+        unused = {value.name for value in self.values} - used
+        return TupleFormat(self.values, self.splitter.key.parts, write=self.write_columns, unused=unused)
 
     @property
     def write_columns(self) -> WriteColumns:

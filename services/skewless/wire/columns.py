@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -50,6 +50,15 @@ def read_table(value: bytes | None) -> pa.Table:
     except (pa.ArrowException, TypeError, OSError, *packed_columns.ERRORS) as error:
         raise BadRecordError("neither packed columns nor an Arrow IPC stream") from error
     return table
+
+
+def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return columns in this order. Unchanged if their names are others.
+
+    The order of columns is that of settings, which may have changed since the record was written.
+    """
+    is_other_order = table.column_names != names and sorted(table.column_names) == sorted(names)
+    return table.select(names) if is_other_order else table
 
 
 def has_nulls(table: pa.Table) -> bool:

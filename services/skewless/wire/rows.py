@@ -13,7 +13,7 @@ import pyarrow as pa
 from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn
 from skewless.algorithms.record_size import split_by_size
 from skewless.errors import BadRecordError
-from skewless.wire.columns import WriteColumns, has_nulls, read_table, write_packed
+from skewless.wire.columns import WriteColumns, has_nulls, in_order, read_table, write_packed
 from skewless.wire.headers import schema_header
 from skewless.wire.partials import nullable, widened, write_partials
 from skewless.wire.record import Headers, OutputRecord, OwnHeaders
@@ -71,7 +71,7 @@ class RowFormat:
 
         Raises BadRecordError if columns, counts or panes are not those of rows.
         """
-        rows = widened(read_table(value), self.columns)
+        rows = widened(in_order(read_table(value), self._schema.names), self.columns)
         if rows.schema != self._schema or has_nulls(rows.drop_columns(nullable(self.columns))):
             raise BadRecordError(f"columns are not those of {ROWS}")
         if any(chunk.dictionary.null_count for chunk in rows["key"].chunks):

@@ -5,7 +5,8 @@ With `worker_input.encoding: record`, topic `worker-input` contains JSON too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, get_type_hints
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import BadRecordError
-from skewless.wire.columns import WriteColumns, read_table, write_packed
+from skewless.wire.columns import WriteColumns, in_order, read_table, write_packed
 from skewless.wire.headers import public_headers, schema_header
 from skewless.wire.record import OutputRecord, OwnHeaders
 
@@ -98,21 +99,33 @@ class TupleFormat:
     """
 
     def __init__(
-        self, values: Sequence[ValueType], key_parts: Sequence[str] = (), write: WriteColumns = write_packed
+        self,
+        values: Sequence[ValueType],
+        key_parts: Sequence[str] = (),
+        write: WriteColumns = write_packed,
+        unused: Collection[str] = (),
     ) -> None:
         self._write = write
         self.values = tuple(values)
-        is_version_1 = [(value.name, value.kind, value.optional) for value in values] == [(VALUE, "number", False)]
+        is_number = [(value.name, value.kind) for value in values] == [(VALUE, "number")]
+        is_version_1 = is_number and not values[0].optional
         self.schema = pa.schema([_KEY, *((value.name, value.arrow_type) for value in values), _TIME])
         """Arrow schema of the columns. A number is an integer: multiplied by 10 to the power of its decimals."""
         self.columns_name, self.record_name = (TUPLES, TUPLE) if is_version_1 else (TUPLES_V2, TUPLE_V2)
         """Names of the schemas in headers."""
+        # Whether a value that no aggregate uses may be absent can change at any time, and records of both are read.
+        self.columns_names = (TUPLES, TUPLES_V2) if is_number else (TUPLES_V2,)
+        self.record_names = (TUPLE, TUPLE_V2) if is_number else (TUPLE_V2,)
+        """Names of the schemas that are read."""
         self.record_type: type[msgspec.Struct] = TupleRecord if is_version_1 else _record_type(self.values)
         """Type of single tuples as JSON."""
+        readable = [replace(value, optional=value.optional or value.name in unused) for value in values]
+        self.read_type = _record_type(tuple(readable))
+        """Type of single tuples that are read: values that no aggregate uses, `unused`, may be null."""
         late_type = LateTuple if is_version_1 else _late_type(self.values)
         self.late_type: type[msgspec.Struct] = _with_parts(late_type, key_parts) if key_parts else late_type
         """Type of records in topic `late`. Its last fields are the parts of a composite key, `key_parts`."""
-        self._required = ["key", *(value.name for value in values if not value.optional), "time"]
+        self._required = ["key", *(value.name for value in readable if not value.optional), "time"]
 
     def batch(
         self, keys: pa.DictionaryArray, values: Mapping[str, pa.Array], times: NDArray[np.int64]
@@ -142,7 +155,7 @@ class TupleFormat:
 
     def read(self, value: bytes | None) -> list[pa.RecordBatch]:
         """Return the tuples of a record. Raises BadRecordError if the columns are not those of this format."""
-        table = read_table(value)
+        table = in_order(read_table(value), self.schema.names)
         batches: list[pa.RecordBatch] = table.to_batches()
         if table.schema != self.schema or any(self._has_missing_entries(batch) for batch in batches):
             raise BadRecordError(f"columns are not those of {self.columns_name}")

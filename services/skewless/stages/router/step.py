@@ -149,7 +149,7 @@ class RouterStep(Step):
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
                 update_upstream = upstream.update_of(headers)
-                schema = require_schema(headers, self._tuples.columns_name, ROWS, WATERMARK)
+                schema = require_schema(headers, *self._tuples.columns_names, ROWS, WATERMARK)
                 if schema == ROWS:
                     row_tables += [rows for rows in (self._rows.read(value, headers),) if rows.num_rows]
                 elif schema != WATERMARK:

@@ -125,7 +125,7 @@ class WorkerStep(Step):
         """Tuples and rows received by worker partition, for the metrics."""
         self._partials_out: Counter[int] = Counter()
         """Partials emitted by worker partition, for the metrics."""
-        self._json_decoder = msgspec.json.Decoder(tuple_format.record_type)
+        self._json_decoder = msgspec.json.Decoder(tuple_format.read_type)
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """Restore the committed watermarks."""
@@ -145,13 +145,13 @@ class WorkerStep(Step):
         """Buffer the tuples and rows of a batch, and update the watermarks."""
         input_ = self._inputs[batch.partition]
         single_tuples: list[tuple[Any, ...]] = []
-        columns_name, record_name = self._tuples.columns_name, self._tuples.record_name
+        columns_names, record_names = self._tuples.columns_names, self._tuples.record_names
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
-                schema = require_schema(headers, columns_name, record_name, ROWS, WATERMARK)
-                tuples = self._tuples.read(value) if schema == columns_name else []
+                schema = require_schema(headers, *columns_names, *record_names, ROWS, WATERMARK)
+                tuples = self._tuples.read(value) if schema in columns_names else []
                 rows = self._rows.read(value, headers) if schema == ROWS else None
-                if schema == record_name:
+                if schema in record_names:
                     single_tuples.append(self._read_single_tuple(batch.keys[index], value))
                 update_watermarks(input_.watermarks, headers)
                 if rows is None:
