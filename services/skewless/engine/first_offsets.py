@@ -7,8 +7,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from skewless.engine.start_checks import Input, PriorOutput, check_first_start
-from skewless.errors import ConfigurationError, UnavailableError, UnreachableError
+from skewless.engine.start_checks import Input, PriorOutput, check_first_start, check_skip_to
+from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -45,7 +45,7 @@ def commit_first_offsets(
             topic_ids = read_topic_ids(offset_reader.kafka.client_options(), topics)
         for source in inputs:
             skip_to = source.skip_to or {}
-            _check_skip_to(source, skip_to, offset_reader.end(source.topic) if skip_to else {})
+            check_skip_to(source, skip_to, offset_reader.end(source.topic) if skip_to else {})
             offsets = offset_reader.at_start(source.topic, start, skip_to)
             if prior_output is not None:
                 check_first_start(source, offsets, (), prior_output, begun=False)
@@ -66,13 +66,3 @@ def commit_first_offsets(
                 "broker does not accept the first ones: do all of its processes have the same source.start?"
             )
         time.sleep(RETRY_S)
-
-
-def _check_skip_to(source: Input, skip_to: Mapping[int, int], ends: Mapping[int, int]) -> None:
-    """Raise ConfigurationError for offsets after the ends of their partitions."""
-    if problems := [
-        f"source.skip_to.{source.skip_to_prefix}{partition}: {offset} is after {ends[partition]}, the partition's end"
-        for partition, offset in skip_to.items()
-        if offset > ends.get(partition, offset)
-    ]:
-        raise ConfigurationError(*problems)

@@ -17,6 +17,7 @@ from skewless.engine.start_checks import (
     PriorOutput,
     check_first_start,
     check_log_ranges,
+    check_skip_to,
     check_topic_id,
     checkpoints_of,
     created_again,
@@ -253,6 +254,7 @@ class AssignmentRestorer:
                 for number, checkpoint in checkpoints_of(source, _values_of_topic(source, committed)).items()
             }
             check_topic_id(source, _values_of_topic(source, committed), self.topic_ids.get(source.topic))
+            check_skip_to(source, skip_to, {number: log.end for number, log in logs.items()})
             check_log_ranges(source, checkpoints, logs)
             for number, log in logs.items():
                 partition = TopicPartition(source.topic, number)

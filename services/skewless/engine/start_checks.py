@@ -152,6 +152,16 @@ def created_again(topic: str, when: str) -> BrokerError:
     )
 
 
+def check_skip_to(source: Input, skip_to: Mapping[int, int], ends: Mapping[int, int]) -> None:
+    """Raise ConfigurationError for offsets after the ends of their partitions."""
+    if problems := [
+        f"source.skip_to.{source.skip_to_prefix}{partition}: {offset} is after {ends[partition]}, the partition's end"
+        for partition, offset in skip_to.items()
+        if offset > ends.get(partition, offset)
+    ]:
+        raise ConfigurationError(*problems)
+
+
 def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], ranges: Mapping[int, LogRange]) -> None:
     """Raise BrokerError for records that were deleted before the group read them, and for a topic created again.
 

@@ -265,6 +265,12 @@ async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpo
     assert decode_offset_metadata(metadata)[:2] == (str(RECORDS // 2 - 3), SHAPE)
 
 
+async def test_executor_skip_to_after_the_end_of_a_running_group_is_refused_by_its_name(copied: Harness) -> None:
+    end = RECORDS // 2 + 1
+    message = await refusal(copied, kind="user", skip_to={3: end})
+    assert message == f"source.skip_to.3: {end} is after {copied.committed()[3][0]}, the partition's end"
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["public", "user"])
 async def test_start_checks_records_deleted_before_the_first_commit_are_refused_if_internal(

@@ -25,6 +25,7 @@ UNREACHABLE = "127.0.0.1:1"
             "--ending-offsets: '2026-13-01' must be source.start, earliest, latest",
         ),
         (["run", "all", "--instance", "1"], "--instance: one process runs all stages"),
+        (["run", "observer", "--instance", "1"], "--instance: observer has one process, so its number is always 0"),
         (["run", "all", "--drain"], "--drain: use `skewless up --drain`"),
         (["batch", "--output-topic", "t", "--overwrite"], "--overwrite: applies only to --out"),
         (["batch"], "give the target of the results: either --out DIR or --output-topic TOPIC"),

@@ -58,6 +58,8 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
     """  # noqa: D301 - \b is click's marker for unwrapped text
     if stage == topology.ALL_STAGES and instance:
         raise ConfigurationError("--instance: one process runs all stages; to run more, run each stage on its own")
+    if instance and stage != topology.ALL_STAGES and topology.stage(stage).singleton:
+        raise ConfigurationError(f"--instance: {stage} has one process, so its number is always 0")
     if stage == topology.ALL_STAGES and drain:
         raise ConfigurationError("--drain: use `skewless up --drain`, which runs each stage until its input has ended")
     # As the first process of a container, it would not be ended by SIGTERM without a handler. From the start of the
