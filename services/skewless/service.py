@@ -147,6 +147,7 @@ def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageR
         restore=stage.restore,
         restore_progress=stage.restore_progress,
         prior_output=stage.prior_output or start.prior_output(),
+        changelog=start.changelog_of_results(),
         end_of_partition=stage.end_of_partition or start.drain,
         pause_after_s=stage.pause_after_s,
     )

@@ -52,6 +52,8 @@ class StageRuntime:
     """Follows the reads of changelogs by `restore`, for the metrics."""
     prior_output: PriorOutput | None = None
     """Looks for results of the group in partitions that have no checkpoint; None disables the check."""
+    changelog: str | None = None
+    """Topic from which the state of results is restored. The stage does not continue with another one of its name."""
     end_of_partition: bool = False
     """Whether the executor is notified when a partition has been read to its end."""
     pause_after_s: float = 1.0
@@ -175,6 +177,7 @@ class App(faust.App):
             ),
             read_topic_ids=partial(read_topic_ids, client_options),
             prior_output=runtime.prior_output,
+            changelog=runtime.changelog,
             pause_after_s=runtime.pause_after_s,
         )
         self._thread.start()

@@ -80,6 +80,7 @@ class ConsumerThread(threading.Thread):
         membership: GroupMembership,
         read_topic_ids: ReadTopicIds,
         prior_output: PriorOutput | None = None,
+        changelog: str | None = None,
         pause_after_s: float = 1.0,
     ) -> None:
         super().__init__(name="consumer", daemon=True)
@@ -132,6 +133,7 @@ class ConsumerThread(threading.Thread):
             prior_output=prior_output,
             exactly_once=transport.guarantee == "exactly_once",
             read_topic_ids=read_topic_ids,
+            changelog=changelog,
         )
         self._rebalance = Rebalance(
             session=self._session,
@@ -395,7 +397,8 @@ class ConsumerThread(threading.Thread):
             raise error from failure
 
     def _to_commit(self, topic: str, point: CommitPoint) -> CommittedOffset:
-        metadata = encode_offset_metadata(point.checkpoint, self._state_schema, self._restorer.topic_ids.get(topic))
+        topic_ids = self._restorer.topic_ids.get(topic), self._restorer.changelog_id
+        metadata = encode_offset_metadata(point.checkpoint, self._state_schema, *topic_ids)
         return CommittedOffset(point.offset, metadata, point.leader_epoch)
 
     def _fetch_positions(self) -> FetchPositions:

@@ -15,6 +15,7 @@ from skewless.engine.start_checks import (
     Input,
     OffsetsLostError,
     PriorOutput,
+    check_changelog_id,
     check_first_start,
     check_log_ranges,
     check_skip_to,
@@ -55,6 +56,7 @@ class AssignmentRestorer:
         prior_output: PriorOutput | None,
         exactly_once: bool,
         read_topic_ids: ReadTopicIds,
+        changelog: str | None,
     ) -> None:
         self._inputs = {source.topic: source for source in inputs}
         self._session = session
@@ -64,9 +66,10 @@ class AssignmentRestorer:
         self._restore = restore
         self._prior_output = prior_output
         self._exactly_once = exactly_once
+        self._changelog = changelog
         self._read_topic_ids = read_topic_ids
         self.topic_ids: Mapping[str, int] = {}
-        """Ids of the input topics as of the last attempt, without those that are unknown."""
+        """Ids of the input topics and of the changelog as of the last attempt, without those that are unknown."""
         self._reported_topics: set[str] = set()
         """Topics without an id that were logged."""
         self.ends: dict[TopicPartition, int] = {}
@@ -77,6 +80,11 @@ class AssignmentRestorer:
         """Partitions of which the group is known to have a committed offset."""
         self._waiting_since: float | None = None
         """Time of the first failed attempt with the current connection of the output."""
+
+    @property
+    def changelog_id(self) -> int | None:
+        """Id of the changelog with the state of results; None if it is unknown, or there is none."""
+        return self.topic_ids.get(self._changelog or "")
 
     @property
     def partition_count(self) -> int:
@@ -116,7 +124,7 @@ class AssignmentRestorer:
         """
         try:
             self._session.confirm()
-            topic_ids = in_background(lambda: self._read_topic_ids(self._inputs))
+            topic_ids = in_background(self._read_ids)
             self._output.connect()
             self._check_partition_counts()
             self._note_topic_ids(topic_ids.result())
@@ -155,8 +163,12 @@ class AssignmentRestorer:
                 place = f"topic {source.topic}"
                 require_equal_partitions(partition_count, source.partitions, place, "it when this process began")
 
+    def _read_ids(self) -> Mapping[str, int]:
+        """Return the ids of the input topics and of the changelog."""
+        return self._read_topic_ids([*self._inputs, *filter(None, [self._changelog])])
+
     def _note_topic_ids(self, topic_ids: Mapping[str, int]) -> None:
-        """Keep the ids of the input topics, with which the checkpoints are compared."""
+        """Keep the ids of the topics, with which the checkpoints are compared."""
         self.topic_ids = topic_ids
         if unknown := self.partition_counts.keys() - self.topic_ids.keys() - self._reported_topics:
             self._reported_topics |= unknown
@@ -255,6 +267,9 @@ class AssignmentRestorer:
             }
             check_topic_id(source, _values_of_topic(source, committed), self.topic_ids.get(source.topic))
             check_skip_to(source, skip_to, {number: log.end for number, log in logs.items()})
+            if self._changelog is not None:
+                of_topic = _values_of_topic(source, committed)
+                check_changelog_id(source, of_topic, self._changelog, self.changelog_id)
             check_log_ranges(source, checkpoints, logs)
             for number, log in logs.items():
                 partition = TopicPartition(source.topic, number)

@@ -144,6 +144,20 @@ def check_topic_id(source: Input, committed: Mapping[int, CommittedOffset], topi
         )
 
 
+def check_changelog_id(
+    source: Input, committed: Mapping[int, CommittedOffset], changelog: str, changelog_id: int | None
+) -> None:
+    """Raise BrokerError if the changelog was created again after the group had written state. As `check_topic_id`."""
+    if changelog_id is None:
+        return
+    known = {decode_offset_metadata(offset.metadata).changelog_id for offset in committed.values() if offset.offset}
+    if known - {None, changelog_id}:
+        raise BrokerError(
+            f"topic {changelog} was deleted and created again after group {source.group} had written its state to it. "
+            f"The next results would lack everything before. {OTHER_NAME.capitalize()}"
+        )
+
+
 def created_again(topic: str, when: str) -> BrokerError:
     """Return the error for a topic that was deleted and created again."""
     return BrokerError(

@@ -1,7 +1,8 @@
-"""Encodes and decodes the metadata of a committed offset: checkpoint of a step, state schema, and id of the topic."""
+"""Encodes and decodes the metadata of a committed offset: checkpoint of a step, state schema, and ids of topics."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -28,16 +29,25 @@ class OffsetMetadata(NamedTuple):
     """Whether Skewless 0.1 wrote it."""
     topic_id: int | None = None
     """First 32 bits of the id of the topic; None if unknown."""
+    changelog_id: int | None = None
+    """First 32 bits of the id of the changelog with the state of results; None if unknown, or without one."""
 
 
-def encode_offset_metadata(checkpoint: str, schema: AnySchema | None, topic_id: int | None = None) -> str:
-    """Return the metadata of an offset. It is without the id of the topic next to a checkpoint that leaves no room."""
+def encode_offset_metadata(
+    checkpoint: str, schema: AnySchema | None, topic_id: int | None = None, changelog_id: int | None = None
+) -> str:
+    """Return the metadata of an offset. It is without the ids of topics next to a checkpoint that leaves no room.
+
+    The id of a changelog is written only with that of the topic.
+    """
     if schema is None:
         return checkpoint
     metadata = f"{checkpoint}{_SEPARATOR}{encode_schema(schema)}"
-    if topic_id is None or len(metadata) + _ID_CHARACTERS > MAX_CHARACTERS:
-        return metadata
-    return metadata + _white_space(topic_id)
+    for known_id in (topic_id, changelog_id):
+        if known_id is None or len(metadata) + _ID_CHARACTERS > MAX_CHARACTERS:
+            break
+        metadata += _white_space(known_id)
+    return metadata
 
 
 def _white_space(topic_id: int) -> str:
@@ -49,14 +59,19 @@ def _white_space(topic_id: int) -> str:
     return "".join(_DIGITS[topic_id >> shift & 3] for shift in range(_ID_BITS - 2, -1, -2))
 
 
-def _topic_id(schema_text: str) -> int | None:
+def _ids(schema_text: str) -> Iterator[int | None]:
+    """Yield the ids of the topic and of the changelog. Version 0.3.0 knows no topic if there are two ids."""
     digits = schema_text[len(schema_text.rstrip(_DIGITS)) :]
-    if len(digits) != _ID_CHARACTERS:
-        return None
-    topic_id = 0
+    for start in (0, _ID_CHARACTERS):
+        is_known = len(digits) in (_ID_CHARACTERS, 2 * _ID_CHARACTERS) and start < len(digits)
+        yield _id(digits[start : start + _ID_CHARACTERS]) if is_known else None
+
+
+def _id(digits: str) -> int:
+    number = 0
     for digit in digits:
-        topic_id = topic_id << 2 | _DIGITS.index(digit)
-    return topic_id
+        number = number << 2 | _DIGITS.index(digit)
+    return number
 
 
 def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
@@ -66,7 +81,8 @@ def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
         schema = msgspec.json.decode(schema_text, type=AnySchema)
     except msgspec.DecodeError:
         return OffsetMetadata(checkpoint or None, None, from_0_1=_version(schema_text) in VERSIONS_OF_0_1)
-    return OffsetMetadata(checkpoint or None, schema, topic_id=_topic_id(schema_text))
+    topic_id, changelog_id = _ids(schema_text)
+    return OffsetMetadata(checkpoint or None, schema, topic_id=topic_id, changelog_id=changelog_id)
 
 
 def engine_of(metadata: str | None) -> Engine | None:

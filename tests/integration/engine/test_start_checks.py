@@ -333,6 +333,21 @@ async def test_executor_checkpoint_without_topic_id_continues_and_gets_the_id_wi
     assert stored == set(ids.values())
 
 
+async def test_executor_changelog_created_again_since_the_checkpoint_is_refused(copied: Harness) -> None:
+    changelog = copied.topic("out")
+    async with stage(copied, changelog=changelog):
+        copied.fill(RECORDS, start=RECORDS)
+        await until(lambda: copied.count() == 2 * RECORDS)
+    ids = read_topic_ids({"bootstrap.servers": copied.bootstrap}, [copied.topic("in"), changelog])
+    checkpoints = [decode_offset_metadata(metadata) for _, metadata in copied.committed().values()]
+    stored = {(checkpoint.topic_id, checkpoint.changelog_id) for checkpoint in checkpoints}
+    assert stored == {(ids[copied.topic("in")], ids[changelog])}
+    put(copied, 4, encode_offset_metadata("4", SHAPE, ids[copied.topic("in")], ids[changelog] ^ 1), partition=2)
+    line = await refusal(copied, changelog=changelog)
+    assert f"topic {changelog} was deleted and created again after group {copied.prefix}-copy had written" in line
+    assert "Give the pipeline another name" in line
+
+
 def test_consumer_records_deleted_during_the_run_reports_an_error(harness: Harness) -> None:
     """An offset below the log start must never be reset, even if this happens after the check at the assignment."""
     harness.fill(RECORDS)

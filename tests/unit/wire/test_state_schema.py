@@ -71,6 +71,13 @@ def test_offset_metadata_with_a_topic_id_is_decoded_and_version_0_2_reads_its_sc
     assert msgspec.json.decode(schema_text, type=AnySchema) == LARGEST
 
 
+@pytest.mark.parametrize("changelog_id", [0, 0xFFFFFFFF])
+def test_offset_metadata_with_the_id_of_a_changelog_is_decoded(changelog_id: int) -> None:
+    written = encode_offset_metadata("c", LARGEST, 7, changelog_id)
+    assert decode_offset_metadata(written) == OffsetMetadata("c", LARGEST, topic_id=7, changelog_id=changelog_id)
+    assert encode_offset_metadata("c", LARGEST, None, changelog_id) == encode_offset_metadata("c", LARGEST)
+
+
 def test_offset_metadata_without_room_has_no_topic_id() -> None:
     largest = "x" * (KAFKA_LIMIT - len(encode_offset_metadata("", LARGEST, 7)))
     for checkpoint, topic_id in ((largest, 7), (f"{largest}x", None)):
