@@ -92,7 +92,8 @@ class StageStart:
             self.settings.kafka,
             self.settings.topic(output.name),
             aligned=kinds == {output.partitions} and not self.stage.repartitions,
-            merged=self.reads_source and self.settings.has_several_sources,
+            merged=self.reads_source
+            and (self.settings.has_several_sources or self.settings.topics.tuples_partitions is not None),
             public=output.public,
             exactly_once=self.settings.transport.guarantee == "exactly_once",
         )

@@ -315,7 +315,8 @@ class PriorOutputInTopic:
     """Whether every record is a result. A record of an internal topic may carry only watermarks, in its headers."""
     exactly_once: bool
     merged: bool = False
-    """Whether the results of several input topics are in the same partition."""
+    """Whether a partition may have records of others than the input partition of its number: of several input topics,
+    or reports of a partition that the source does not have yet."""
     group: str | None = None
     advice: str = AFTER_LOST_OFFSETS
 
