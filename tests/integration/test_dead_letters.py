@@ -86,6 +86,8 @@ def test_replay_writes_each_record_once_to_each_topic(pipeline: Pipeline, broker
     source = pipeline.source.topic
     assert "3 records would be replayed" in replay(pipeline, "--dry-run")
     assert replayed(pipeline) == []
+    planned = CliRunner().invoke(main, ["reset", "-f", str(pipeline.file), "--to-start", "--dry-run"])
+    assert (planned.exit_code, planned.stderr) == (0, "")
     assert f"1 record replayed to {source}" in replay(pipeline, "--reason", MISSING)
     assert "2 records would be replayed" in replay(pipeline, "--dry-run")
     assert "left out: 1 record replayed before" in replay(pipeline)
@@ -97,6 +99,8 @@ def test_replay_writes_each_record_once_to_each_topic(pipeline: Pipeline, broker
     ]
     once = Counter((p, t, value, tuple(sorted({**own, ATTEMPT: b"1"}.items()))) for p, t, value, own in expected)
     assert contents(replayed(pipeline)) == once
+    planned = CliRunner().invoke(main, ["reset", "-f", str(pipeline.file), "--to-start", "--dry-run"])
+    assert "the next start counts both" in planned.stderr
 
     other = f"{source}-repair"
     create_topics(broker, {other: 2})

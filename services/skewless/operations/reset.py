@@ -16,6 +16,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupReader
+from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.sql import clear
 from skewless.sql.database import Database
 
@@ -35,6 +36,8 @@ class Leftovers:
     groups: tuple[str, ...]
     tables: tuple[str, ...]
     """Tables in the database with rows of the pipeline."""
+    has_replays: bool = False
+    """Whether dead letters were replayed: the input may contain records twice."""
 
     @property
     def is_nothing(self) -> bool:
@@ -89,7 +92,10 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
     users = set(settings.user_topics.values())
     own = [settings.topic(topic.name) for topic in topology.TOPICS]
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
+    replays = settings.topic("replays")
     return Leftovers(
+        has_replays=replays in partition_counts
+        and any(begin < end for begin, end in OffsetReader(settings.kafka).ranges(replays).values()),
         topics={name: partition_counts[name] for name in own if name in partition_counts and name not in users},
         groups=tuple(name for name in stage_groups if groups.describe(name).state != "Dead"),
         tables=() if database is None else tuple(clear.tables(database, settings.full_name, settings.rank_tables())),

@@ -76,6 +76,12 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, *, to_start: bool) 
     if settings.source_pattern:
         users.append(f"topics that match {settings.aggregated}")
     click.echo(f"stays as it is: {', '.join(users)}")
+    if to_start and left.has_replays:
+        click.echo(
+            "warning: `skewless dead-letters replay` has written copies of invalid records. If the originals are valid "
+            "with the present settings, the next start counts both",
+            err=True,
+        )
     if (mirror := settings.mirror) is not None:
         copy, servers = f"{mirror.prefix}{settings.topic(mirror.topic)}", mirror.kafka.bootstrap_servers
         click.echo(f"delete by hand: topic {copy} at {servers}, because the stage mirror would not continue it")
