@@ -48,7 +48,9 @@ public final class SkewlessPartitioner implements Partitioner {
     public int partition(
             String topic, Object key, byte[] keyBytes, Object value, byte[] valueBytes, Cluster cluster) {
         Choice choice = choices.get();
-        if (choice.isRepeated && choice.keyBytes == keyBytes && choice.valueBytes == valueBytes) {
+        boolean isRepeated = choice.isRepeated;
+        choice.isRepeated = false;
+        if (isRepeated && choice.keyBytes == keyBytes && choice.valueBytes == valueBytes) {
             return choice.partition;
         }
         int partitions = cluster.partitionsForTopic(topic).size();
@@ -56,7 +58,7 @@ public final class SkewlessPartitioner implements Partitioner {
         if (workers > partitions) {
             throw new ConfigException(WORKERS, workers, "topic " + topic + " has " + partitions + " partitions");
         }
-        choice.isRepeated = false;
+        choice.topic = topic;
         choice.keyBytes = keyBytes;
         choice.valueBytes = valueBytes;
         choice.partition = topics.computeIfAbsent(topic, name -> new TopicState()).assign(keyBytes, workers);
@@ -68,7 +70,8 @@ public final class SkewlessPartitioner implements Partitioner {
      * counts the record once.
      */
     public void onNewBatch(String topic, Cluster cluster, int partition) {
-        choices.get().isRepeated = true;
+        Choice choice = choices.get();
+        choice.isRepeated = topic.equals(choice.topic) && partition == choice.partition;
     }
 
     @Override
@@ -76,6 +79,7 @@ public final class SkewlessPartitioner implements Partitioner {
 
     /** The last choice of a thread. Not every record has one: some records name their partition. */
     private static final class Choice {
+        private String topic;
         private byte[] keyBytes;
         private byte[] valueBytes;
         private int partition;

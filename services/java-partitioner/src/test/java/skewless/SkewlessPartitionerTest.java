@@ -84,6 +84,29 @@ class SkewlessPartitionerTest {
         assertTrue(Arrays.equals(chosen, new int[] {0, 1, 2, 0, 1, 2}), Arrays.toString(chosen));
     }
 
+    /** Programs may send the same arrays again, and clients before 4.0 ask twice for a record that needs a new batch. */
+    @Test
+    void partitionerSameArraysAfterANewBatchAreChosenAsNewRecords() {
+        SkewlessPartitioner partitioner = partitioner();
+        byte[] value = {1};
+        int[] chosen = new int[6];
+        for (int i = 0; i < chosen.length; i++) {
+            chosen[i] = partitioner.partition("t", null, null, "v", value, cluster(3));
+            partitioner.onNewBatch("t", cluster(3), chosen[i]);
+            assertEquals(chosen[i], partitioner.partition("t", null, null, "v", value, cluster(3)));
+        }
+        assertTrue(Arrays.equals(chosen, new int[] {0, 1, 2, 0, 1, 2}), Arrays.toString(chosen));
+    }
+
+    @Test
+    void partitionerNewBatchOfANamedPartitionRepeatsNoChoiceOfAnotherTopic() {
+        SkewlessPartitioner partitioner = partitioner();
+        byte[] value = {1};
+        assertEquals(0, partitioner.partition("t", null, null, "v", value, cluster(3)));
+        partitioner.onNewBatch("u", cluster(3), 0);
+        assertEquals(1, partitioner.partition("t", null, null, "v", value, cluster(3)));
+    }
+
     @Test
     void partitionerWithFewerWorkersUsesTheFirstPartitions() {
         SkewlessPartitioner partitioner = partitioner("skewless.workers", "2");
