@@ -5,6 +5,7 @@ This module is stable: its names and their meaning change only with the major ve
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ class Balancer:
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
             raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-        self._grouping: Grouping = create(grouping, workers, parsed)
+        self._grouping: Grouping = create(grouping, operator.index(workers), parsed)
 
     @property
     def workers(self) -> int:
@@ -61,15 +62,23 @@ class Balancer:
 
     def resize(self, workers: int) -> None:
         """Change the number of workers. Raises ConfigurationError for fewer than 1."""
-        self._grouping.resize(workers)
+        self._grouping.resize(operator.index(workers))
 
     def snapshot(self) -> dict[str, object]:
         """Return the state that decisions depend on: numbers, text, bytes, and lists of these."""
-        return self._grouping.snapshot()
+        return {"grouping": self._grouping.name} | self._grouping.snapshot()
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Continue where the balancer of the snapshot was, with its number of workers.
 
-        Raises TypeError if the snapshot is not of a balancer with this grouping and these options.
+        Raises TypeError if the snapshot is not of a balancer with this grouping and these options. The balancer is
+        unchanged then.
         """
-        self._grouping.restore(snapshot)
+        if (found := snapshot.get("grouping", self._grouping.name)) != self._grouping.name:
+            raise TypeError(f"the snapshot is of grouping {found}, not {self._grouping.name}")
+        previous = self._grouping.snapshot()
+        try:
+            self._grouping.restore(snapshot)
+        except Exception:
+            self._grouping.restore(previous)
+            raise

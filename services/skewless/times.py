@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from skewless.errors import ConfigurationError
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FORM = "a duration above 0 such as 30s, 5m, 1h or 2d"
 
 
@@ -21,8 +22,8 @@ def parse_duration(text: str) -> float | None:
 def instant_text(time_ms: int) -> str:
     """Return a time in ms since the epoch in ISO 8601; the number itself beyond the years that Python supports."""
     try:
-        time = datetime.fromtimestamp(time_ms / 1000, UTC)
-    except (OverflowError, ValueError):
+        time = EPOCH + timedelta(milliseconds=time_ms)  # fromtimestamp() rounds to a double
+    except OverflowError:
         return str(time_ms)
     return time.isoformat(timespec="milliseconds" if time_ms % 1000 else "seconds").replace("+00:00", "Z")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +56,23 @@ def test_balancer_restored_from_a_snapshot_continues_exactly(grouping: str) -> N
     other.restore(first.snapshot())
     assert other.workers == 7
     assert other.assign(SKEWED[5_000:9_000], 2_000).tolist() == first.assign(SKEWED[5_000:9_000], 2_000).tolist()
+
+
+@pytest.mark.parametrize("other", GROUPINGS)
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_balancer_snapshot_that_does_not_fit_is_refused_and_changes_nothing(grouping: str, other: str) -> None:
+    three: Any = np.int64(3)
+    balancer, reference = (Balancer(grouping, workers=three) for _ in range(2))
+    foreign = Balancer(other, workers=1_000)
+    if other != grouping:
+        with pytest.raises(TypeError, match=f"the snapshot is of grouping {other}, not {grouping}"):
+            balancer.restore(foreign.snapshot())
+    broken = {name: None if name not in ("grouping", "workers") else part for name, part in foreign.snapshot().items()}
+    with contextlib.suppress(TypeError):
+        balancer.restore(broken | {"grouping": grouping, "workers": "many"})
+    assert balancer.workers == 3
+    assert balancer.assign(SKEWED[:500], 1_000).tolist() == reference.assign(SKEWED[:500], 1_000).tolist()
+    balancer.restore(reference.snapshot())
 
 
 def test_balancer_after_a_resize_uses_the_new_workers() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from itertools import product
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,6 +161,7 @@ def inspect(  # noqa: PLR0913 - passed by name
 
     Raises CheckFailedError if there are no records, and ConfigurationError for an invalid argument.
     """
+    _require("records", records, whole=True, minimum=1)
     since_s = None if since is None else parse_duration(since)
     if since is not None and since_s is None:
         raise ConfigurationError(f"since: {since!r} is not {FORM}")
@@ -189,17 +194,16 @@ def simulate(  # noqa: PLR0913 - passed by name
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-    if routers < 1:
-        raise ConfigurationError(f"routers: {routers} must be at least 1")
-    if not SHORTEST_WINDOW_S <= window_s <= LONGEST_WINDOW_S:
-        raise ConfigurationError(f"window_s: {window_s} must be from {SHORTEST_WINDOW_S} to {LONGEST_WINDOW_S}")
+    _require("routers", routers, whole=True, minimum=1)
+    _require("window_s", window_s, minimum=SHORTEST_WINDOW_S, maximum=LONGEST_WINDOW_S)
     try:
         of_keys = pa.array(keys, pa.string())
     except (pa.ArrowException, UnicodeEncodeError) as error:
         raise ConfigurationError(f"keys: must be texts: {error}") from None
     try:
-        event_times = np.arange(len(of_keys), dtype=np.int64) if times is None else np.array(times, dtype=np.int64)
-    except (ValueError, OverflowError) as error:
+        whole = range(len(of_keys)) if times is None else [operator.index(time) for time in times]
+        event_times = np.array(whole, dtype=np.int64)
+    except (TypeError, OverflowError) as error:
         raise ConfigurationError(f"times: must be integers of 64 bits: {error}") from None
     if not len(of_keys) or len(of_keys) != len(event_times) or of_keys.null_count:
         raise ConfigurationError(
@@ -230,6 +234,11 @@ def plan(  # noqa: PLR0913 - passed by name
 
     Raises CheckFailedError if there are no tuples, and ConfigurationError for an invalid argument.
     """
+    _require("sample", sample, whole=True, minimum=1)
+    _require("cost_per_tuple_ms", cost_per_tuple_ms, above=0)
+    _require("headroom", headroom, minimum=1)
+    if rate is not None:
+        _require("rate", rate, above=0)
     is_parsed = isinstance(pipeline, Pipeline)
     settings = (pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)).settings
     simulation = planning.simulation_of(settings, *candidates_of(_listed(grouping), _listed(workers)), routers)
@@ -245,7 +254,26 @@ def plan(  # noqa: PLR0913 - passed by name
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+
+
+def _require(  # noqa: PLR0913 - bounds are passed by name
+    name: str,
+    value: Any,
+    *,
+    whole: bool = False,
+    minimum: float = -math.inf,
+    above: float = -math.inf,
+    maximum: float = sys.float_info.max,
+) -> None:
+    """Raise ConfigurationError if an argument is not a number within these bounds."""
+    kind = Integral if whole else Real
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if is_number and value > above and minimum <= value <= maximum:
+        return
+    bounds = f"above {above:g}" if above > -math.inf else f"at least {minimum:g}"
+    most = "" if maximum == sys.float_info.max else f", at most {maximum:,}"
+    raise ConfigurationError(f"{name}: {value!r} must be {'a whole number' if whole else 'a number'}, {bounds}{most}")
 
 
 def _text(value: Any) -> str:

@@ -6,12 +6,13 @@ So one loader checks them, whether they are in a file, in the environment or in 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 import yaml
 
+from skewless.algorithms.aggregates import AGGREGATES
 from skewless.config.loader import variable_of
 from skewless.config.problems import FROM_ENVIRONMENT
 from skewless.errors import ConfigurationError
@@ -109,15 +110,25 @@ def by_argument(problem: str, settings: Mapping[Path, Any]) -> str:
     return _parameter(message) if message.startswith(f"{path}.") else f"{_parameter(path)}: {message}"
 
 
-def values_of(aggregates: Sequence[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def elements_of(aggregates: Any) -> list[Any]:
+    """Return the elements of the argument `aggregates`. Raises ConfigurationError if it is not a list of them."""
+    if isinstance(aggregates, str | Mapping) or not isinstance(aggregates, Iterable):
+        raise ConfigurationError(f"aggregates: must be a list of elements, not {aggregates!r}: use [{aggregates!r}]")
+    return list(aggregates)
+
+
+def values_of(aggregates: Sequence[Any], values: Any, splitter: Any) -> dict[str, Any]:
     """Return the settings of the values that the aggregates name. The default is the field with the name of the value.
 
-    Raises ConfigurationError for the path of a field in place of a name.
+    Values of section `splitter` are left out. Raises ConfigurationError for the path of a field in place of a name.
     """
-    named = [next(iter(element.values()), None) for element in aggregates if isinstance(element, Mapping)]
+    if not isinstance(values, Mapping):
+        raise ConfigurationError(f"values: must be a mapping from names to fields, not {values!r}")
+    own = splitter.get("values") if isinstance(splitter, Mapping) else None
+    named = [_value_of(element) for element in aggregates if isinstance(element, Mapping)]
     found = dict(values)
     for value in named:
-        if not isinstance(value, str) or value in found:
+        if not isinstance(value, str) or value in found or (isinstance(own, Mapping) and value in own):
             continue
         if not VALUE_NAME.fullmatch(value):
             short = re.sub(r"[^a-z0-9_]+", "_", value.rpartition(".")[2].lower()).strip("_") or "amount"
@@ -127,6 +138,11 @@ def values_of(aggregates: Sequence[Any], values: Mapping[str, Any]) -> dict[str,
             )
         found[value] = value
     return {name: _as_field(value) for name, value in found.items()}
+
+
+def _value_of(element: Mapping[str, Any]) -> Any:
+    """Return the name of the value of an aggregate, whose own name need not be the first entry."""
+    return next((value for name, value in element.items() if name in AGGREGATES), next(iter(element.values()), None))
 
 
 def _path(name: str, value: Any) -> Path:

@@ -64,16 +64,18 @@ class Pipeline:
             raise ConfigurationError(*(unknown("argument", section, known) for section in excess))
         splitter = sections.get("splitter")
         has_key = isinstance(splitter, Mapping) and "key" in splitter
-        named_values = arguments.values_of(aggregates or (), values or {})
+        elements = None if aggregates is None else arguments.elements_of(aggregates)
+        named_values = arguments.values_of(elements or (), values or {}, splitter)
+        topic = source.get("topic") if isinstance(source, Mapping) else source
         parameters = {
             "source": source,
             "key": {"from": "record_key"} if key is None and not has_key else key,
             "time": time,
             "values": named_values or None,
             "window": window,
-            "aggregates": None if aggregates is None else list(aggregates),
+            "aggregates": elements,
             "format": format,
-            "name": pipeline_name(source) if name is None and isinstance(source, str) else name,
+            "name": pipeline_name(topic) if name is None and isinstance(topic, str) else name,
             "brokers": brokers,
         }
         given = {parameter: value for parameter, value in parameters.items() if value is not None}

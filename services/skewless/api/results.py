@@ -8,7 +8,9 @@ from decimal import Decimal
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skewless.algorithms.aggregates import ResultField
 from skewless.api import html
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = int | float | Decimal | str | bool | list[Any] | None
 """A result. Numbers with decimals are Decimal, because they are exact."""
+INT64 = np.iinfo(np.int64)
 SHOWN = 20
 """Rows that a notebook shows."""
 OWN_FIELDS = ("key", "window_start", "window_end", "revision")
@@ -87,14 +90,16 @@ class Results(Sequence[Result]):
         return pa.Table.from_pylist(rows, schema=self._schema)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the results as a pandas DataFrame. Numbers with decimals are doubles, for plots and arithmetic.
+        """Return the results as a pandas DataFrame, for plots and arithmetic.
 
-        Raises ConfigurationError if pandas is not installed.
+        Numbers with decimals are doubles. So are sums of whole numbers if one of them has more than 64 bits. Raises
+        ConfigurationError if pandas is not installed.
         """
         require_pandas()
         table = self.to_arrow()
-        doubles = [pa.field(f.name, _as_double(f.type)) for f in table.schema]
-        return table.cast(pa.schema(doubles), safe=False).to_pandas()
+        columns = zip(table.schema, table.columns, strict=True)
+        numbers = [pa.field(field.name, _as_number(field.type, column)) for field, column in columns]
+        return table.cast(pa.schema(numbers), safe=False).to_pandas()
 
     def __repr__(self) -> str:
         return f"Results({len(self)} rows: {', '.join(self._schema.names)})"
@@ -116,13 +121,20 @@ def require_pandas() -> None:
 def _text(value: Value, *, is_time: bool) -> str:
     if is_time and isinstance(value, int):
         return instant_text(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return "" if value is None else str(value)
 
 
-def _as_double(result_type: pa.DataType) -> pa.DataType:
+def _as_number(result_type: pa.DataType, column: pa.ChunkedArray) -> pa.DataType:
+    """Return the type of a column for arithmetic: int64 if it is exact, otherwise double."""
     if pa.types.is_list(result_type):
-        return pa.list_(_as_double(result_type.value_type))
-    return pa.float64() if pa.types.is_decimal(result_type) and result_type.scale else result_type
+        return pa.list_(_as_number(result_type.value_type, pc.list_flatten(column)))
+    if not pa.types.is_decimal(result_type):
+        return result_type
+    limits = pc.min_max(column).as_py().values()
+    fits = not result_type.scale and all(limit is None or INT64.min <= limit <= INT64.max for limit in limits)
+    return pa.int64() if fits else pa.float64()
 
 
 def result_reader(results: Iterable[ResultField], parts: Iterable[str]) -> Callable[[Mapping[str, Any]], Result]:

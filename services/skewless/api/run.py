@@ -45,6 +45,7 @@ class PipelineRun:
         self._counter: RunCounter | None = None
 
     def __enter__(self) -> Self:
+        self._counter = None
         self._start(drain=False)
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError, unknown
 from skewless.in_memory import InMemoryPipeline
 from skewless.operations.dead_letters import decode_headers
+from skewless.parsing.converters import LAST_INSTANT
 from skewless.parsing.field_settings import instant_of
 from skewless.parsing.record_parser import python_function
 from skewless.wire.dead_letters import DeadLetterHeaders
@@ -87,7 +89,7 @@ def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datet
     records = list(records)
     if unstable := unstable_records(pipeline.settings, records):
         raise CheckFailedError(unstable)
-    return outcome_of(pipeline.settings, records, time.time_ns() // 1_000_000 if now is None else _ms(now))
+    return outcome_of(pipeline.settings, records, time.time_ns() // 1_000_000 if now is None else _ms("now", now))
 
 
 def outcome_of(settings: PipelineSettings, records: Iterable[Record | Any], now_ms: int) -> Outcome:
@@ -138,7 +140,7 @@ def _output(record: Record | Any, position: int, settings: PipelineSettings) -> 
     if topic not in topics and settings.source_pattern is None:
         raise ConfigurationError(f"records.{position}: {unknown('source topic', topic, topics)}")
     headers = [(name, _bytes(value) or b"") for name, value in record.headers.items()]
-    timestamp = None if record.timestamp is None else _ms(record.timestamp)
+    timestamp = None if record.timestamp is None else _ms("timestamp", record.timestamp)
     return OutputRecord(topic, _bytes(record.value), _bytes(record.key), record.partition, timestamp, headers)
 
 
@@ -148,8 +150,13 @@ def _bytes(value: Any) -> bytes | None:
     return value.encode() if isinstance(value, str) else _encode(value)
 
 
-def _ms(time: int | datetime) -> int:
-    ms: int = instant_of(time)
+def _ms(name: str, time: int | datetime) -> int:
+    try:
+        ms = operator.index(instant_of(time))
+    except (TypeError, ValueError):
+        ms = -1
+    if not 0 <= ms <= LAST_INSTANT:
+        raise ConfigurationError(f"{name}: {time!r} is not a time: give whole ms since the epoch, or a datetime")
     return ms
 
 

@@ -65,16 +65,38 @@ def test_simulate_measures_are_those_of_the_command(tmp_path: Path) -> None:
         ({"keys": [1, 2]}, "^keys: must be texts: "),
         ({"keys": ["\ud800"]}, "^keys: must be texts: "),
         ({"times": [2**70]}, "^times: must be integers of 64 bits: "),
-        ({"routers": 0}, "^routers: 0 must be at least 1"),
-        ({"window_s": 0}, "^window_s: 0 must be from 0.001 to 1000000000"),
-        ({"window_s": float("inf")}, "^window_s: inf must be from 0.001 to 1000000000"),
-        ({"window_s": float("nan")}, "^window_s: nan must be from 0.001 to 1000000000"),
+        ({"times": [0.5] * 5_000}, "^times: must be integers of 64 bits: "),
+        ({"routers": 0}, "^routers: 0 must be a whole number, at least 1"),
+        ({"routers": 1.5}, "^routers: 1.5 must be a whole number, at least 1"),
+        ({"window_s": "5m"}, "^window_s: '5m' must be a number, at least 0.001, at most 1,000,000,000"),
+        ({"window_s": 0}, "^window_s: 0 must be a number, at least 0.001"),
+        ({"window_s": float("inf")}, "^window_s: inf must be a number, at least 0.001"),
+        ({"window_s": float("nan")}, "^window_s: nan must be a number, at least 0.001"),
     ],
 )
 def test_simulate_invalid_argument_is_named(arguments: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"keys": KEYS, "workers": 4} | arguments
     with pytest.raises(sk.ConfigurationError, match=message):
         sk.simulate(**given)
+
+
+def test_simulate_range_of_workers_is_a_candidate_each() -> None:
+    found = sk.simulate(KEYS, workers=range(2, 4), grouping="key")
+    assert [candidate["workers"] for candidate in found.candidates] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cost_per_tuple_ms": 0}, "^cost_per_tuple_ms: 0 must be a number, above 0"),
+        ({"rate": float("nan")}, "^rate: nan must be a number, above 0"),
+        ({"headroom": -1}, "^headroom: -1 must be a number, at least 1"),
+        ({"sample": 0}, "^sample: 0 must be a whole number, at least 1"),
+    ],
+)
+def test_plan_invalid_argument_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(sk.ConfigurationError, match=message):
+        sk.plan("t", **arguments)
 
 
 def test_plan_shows_the_recommendation_with_its_reasons() -> None:
@@ -95,3 +117,5 @@ def test_topic_report_without_keys_shows_the_format() -> None:
 def test_inspect_invalid_duration_is_named() -> None:
     with pytest.raises(sk.ConfigurationError, match=r"^since: 'soon' is not a duration above 0"):
         sk.inspect("t", since="soon")
+    with pytest.raises(sk.ConfigurationError, match=r"^records: 0 must be a whole number, at least 1"):
+        sk.inspect("t", records=0)

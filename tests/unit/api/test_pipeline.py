@@ -187,6 +187,10 @@ def test_pipeline_to_yaml_is_a_file_with_the_same_settings(tmp_path: Path) -> No
         (CLICKS | {"aggregates": [sk.aggregate("median", "ms")]}, "aggregates.0: unknown aggregate median"),
         (CLICKS | {"aggregates": [sk.quantile("ms", 2)]}, "aggregates.0: at.0: should be less than or equal to 1"),
         (CLICKS | {"aggregates": [sk.sum("order.Total")]}, "aggregates: 'order.Total' is not the name of a value: add"),
+        (CLICKS | {"aggregates": sk.sum("ms")}, "aggregates: must be a list of elements, not {'sum': 'ms'}: use ["),
+        (CLICKS | {"aggregates": sk.count()}, "aggregates: must be a list of elements, not 'count': use ['count']"),
+        (CLICKS | {"aggregates": 5}, "aggregates: must be a list of elements, not 5"),
+        (CLICKS | {"values": ["ms"]}, "values: must be a mapping from names to fields, not ['ms']"),
         (CLICKS | {"values": {"ms": {"decimals": 12}}}, "values.ms.decimals: should be less than or equal to 9"),
         (CLICKS | {"windw": "1m"}, "unknown argument windw, did you mean window?"),
         (CLICKS | {"router": {"workers": "many"}}, "router.workers: should be a valid integer"),
@@ -200,6 +204,20 @@ def test_pipeline_to_yaml_is_a_file_with_the_same_settings(tmp_path: Path) -> No
 def test_pipeline_invalid_argument_is_named(arguments: dict[str, Any], expected: str) -> None:
     (problem,) = problems(**arguments)
     assert problem.startswith(expected)
+
+
+def test_pipeline_value_of_an_element_is_that_of_its_aggregate() -> None:
+    """Sorted YAML has `as` first. A value of section `splitter` needs no argument."""
+    named = sk.Pipeline("t", key="c", aggregates=[{"as": "total", "sum": "price"}])
+    assert [value.name for value in named.settings.values] == ["price"]
+    own = sk.Pipeline("t", key="c", aggregates=[sk.sum("b")], splitter={"values": {"b": {"field": "price"}}})
+    assert [(value.name, own.settings.splitter.named_values["b"].field) for value in own.settings.values] == [
+        ("b", "price")
+    ]
+
+
+def test_pipeline_of_a_mapping_has_the_name_of_its_topic() -> None:
+    assert sk.Pipeline({"topic": "My_Orders"}, key="c").name == sk.Pipeline("My_Orders", key="c").name
 
 
 def test_pipeline_all_problems_are_reported_at_once() -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -87,6 +88,30 @@ def test_results_to_arrow_has_all_digits_and_to_pandas_doubles(read: Callable[..
     assert frame["window_start"].dt.tz is not None
 
 
+def test_results_are_ordered_by_all_digits_and_those_without_a_number_are_last(
+    read: Callable[..., Results], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prices = {"a": "9007199254740992", "b": "9007199254740993", "c": None, "d": "-5"}
+    changes = [(key.encode(), record(0, key, 1, price)) for key, price in prices.items()]
+    monkeypatch.setattr(topic, "_all_changes", lambda _settings, _warn, _name: iter(changes))
+    assert [result.key for result in read("all", by="sum_price")] == ["b", "a", "d", "c"]
+    assert [result.key for result in read("all", top=1, by="sum_price")] == ["b"]
+
+
+@pytest.mark.parametrize(("total", "expected"), [(2**63 - 1, "int64"), (-(2**63), "int64"), (2**63, "float64")])
+def test_results_to_pandas_sums_of_whole_numbers_are_numbers(
+    read: Callable[..., Results], monkeypatch: pytest.MonkeyPatch, total: int, expected: str
+) -> None:
+    whole = sk.Pipeline("orders", key="customer", aggregates=[sk.sum("n"), sk.largest("n")])
+    found = record(0, "a", 1, None) | {"sum_n": Decimal(total), "largest_n": [2, 1]}
+    monkeypatch.setattr(topic, "_all_changes", lambda _settings, _warn, _name: iter([(b"a", found)]))
+    results = whole.results("all")
+    frame = results.to_pandas()
+    assert (str(frame["sum_n"].dtype), list(frame["sum_n"])) == (expected, [np.array([total], expected)[0]])
+    assert results.to_arrow()["sum_n"].to_pylist() == [total]
+    assert "<td style='text-align:left'>2, 1</td>" in results._repr_html_()
+
+
 def test_results_in_a_notebook_are_a_table_without_markup_of_keys(read: Callable[..., Results]) -> None:
     page = read("all")._repr_html_()
     assert page.count("<tr>") == 4
@@ -100,6 +125,8 @@ def test_results_in_a_notebook_are_a_table_without_markup_of_keys(read: Callable
     [
         ({"window": "now"}, "^window: 'now' must be last, open, all, or"),
         ({"by": "max"}, "^by: max is not a result of this pipeline: count, sum_price"),
+        ({"by": "smallest_price"}, "^by: smallest_price is not a number .results that are: count, sum_price, mean_pr"),
+        ({"top": 0}, "^top: 0 must be at least 1"),
     ],
 )
 def test_results_of_an_invalid_choice_are_refused(

@@ -95,6 +95,15 @@ def test_run_record_without_a_timestamp_has_that_of_the_run() -> None:
     assert [record.reason for record in outcome.invalid] == ["time too far ahead of the clock"]
 
 
+@pytest.mark.parametrize("time", [1_767_225_600_000.5, 10**30, "soon", -1])
+def test_run_time_that_is_none_is_named(time: Any) -> None:
+    pipeline = sk.Pipeline("t", key="k")
+    with pytest.raises(sk.ConfigurationError, match=r"^now: .* is not a time: give whole ms since the epoch"):
+        sk.testing.run(pipeline, [{"k": "a"}], now=time)
+    with pytest.raises(sk.ConfigurationError, match=r"^timestamp: .* is not a time"):
+        sk.testing.run(pipeline, [sk.testing.Record(value={"k": "a"}, timestamp=time)])
+
+
 def test_run_function_of_the_user_gives_tuples_and_dead_letters_with_tracebacks() -> None:
     splitter = {"python": "helpers.user_functions:orders", "value": {"field": "lines[].v", "decimals": 1}}
     time = {"field": "t"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
+from skewless.algorithms.aggregates.having import is_comparable
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.operations.results import topic
@@ -32,13 +34,20 @@ def query_of(
 ) -> Query:
     """Return the query for results of a pipeline. `by` is by default the first result.
 
-    Raises ConfigurationError for an unknown window or result, and for a pipeline that only joins.
+    Raises ConfigurationError for an unknown window or result, for an order of results that are not numbers, and for a
+    pipeline that only joins.
     """
     _ = settings.aggregated  # an error if the pipeline only joins
-    names = [result.name for result in settings.results]
-    if by is not None and by not in names:
-        raise ConfigurationError(f"by: {by} is not a result of this pipeline: {', '.join(names)}")
-    return Query(window, selection(window), key, top, by or names[0])
+    results = {result.name: result for result in settings.results}
+    if by is not None and by not in results:
+        raise ConfigurationError(f"by: {by} is not a result of this pipeline: {', '.join(results)}")
+    if top is not None and top < 1:
+        raise ConfigurationError(f"top: {top} must be at least 1")
+    order = by or next(iter(results))
+    if (by or top) and not is_comparable(results[order]):
+        numbers = [name for name, result in results.items() if is_comparable(result)]
+        raise ConfigurationError(f"by: {order} is not a number (results that are: {', '.join(numbers) or 'none'})")
+    return Query(window, selection(window), key, top, order)
 
 
 def read(settings: PipelineSettings, query: Query, warn: Callable[[str], None]) -> Sequence[ResultRecord]:
@@ -62,15 +71,15 @@ def read(settings: PipelineSettings, query: Query, warn: Callable[[str], None]) 
         return sorted(found, key=lambda result: (result["window_start"], result["rank"]))
     by_window: dict[int, list[ResultRecord]] = {}
     for result in sorted(
-        found, key=lambda result: (result["window_start"], -_number(result.get(query.by)), result["key"])
+        found, key=lambda result: (result["window_start"], _order(result.get(query.by)), result["key"])
     ):
         by_window.setdefault(result["window_start"], []).append(result)
     return [result for window in by_window.values() for result in window[: query.top]]
 
 
-def _number(value: Any) -> float:
-    """Return a result as a number for the order; results may be numbers as text, texts or null."""
+def _order(value: Any) -> tuple[bool, Decimal]:
+    """Return the place of a result: the largest number first, with all its digits, and results without one last."""
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        return 0.0
+        return False, Decimal(str(value)).copy_negate()
+    except InvalidOperation:
+        return True, Decimal()
