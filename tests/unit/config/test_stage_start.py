@@ -1,4 +1,4 @@
-"""What a stage checks before it starts."""
+"""Checks of a stage before it starts: results of an earlier start, and the changelog of its state."""
 
 from __future__ import annotations
 
