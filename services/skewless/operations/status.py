@@ -461,7 +461,7 @@ def _held_back(settings: PipelineSettings, splitter: StageStatus) -> Iterator[st
     }
     newest = max((state.watermark for state in splitter.partitions if state.watermark is not None), default=None)
     timeout = settings.event_time.idle_timeout_s
-    until = "event_time.idle_timeout_s is null" if timeout is None else f"for up to {timeout:g} s, then they are idle"
+    until = "event_time.idle_timeout_s is null" if timeout is None else f"for up to {timeout:g} s without a record"
     if newest is None:
         return
     if silent := [p for p, watermark in watermarks.items() if watermark is None]:

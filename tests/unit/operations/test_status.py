@@ -109,7 +109,7 @@ def test_waits_partition_without_new_records_is_named() -> None:
     assert waits(active, behind) == [
         (
             "windows wait for newer records of source partitions 1, whose event time is up to 60 s behind that of the "
-            "newest partition (for up to 30 s, then they are idle)"
+            "newest partition (for up to 30 s without a record)"
         )
     ]
     assert waits(active, behind._replace(idle=True)) == []
