@@ -12,8 +12,10 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from helpers.envelopes import RECORDS as ENVELOPE_RECORDS
 from helpers.kafka import create_topics
 from skewless.cli.main import main
+from skewless.parsing.envelopes import ENVELOPES
 
 pytestmark = pytest.mark.broker
 RECORDS = 3_000
@@ -108,3 +110,35 @@ def test_inspect_unknown_topic_or_key_is_one_line(broker: str, topic: str) -> No
     assert "does not exist" in inspect(broker, f"{topic}-no").stderr
     result = inspect(broker, topic, "--key", "nothing.here")
     assert (result.exit_code, "--key: no record has a field nothing.here" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("envelope", "form"), ENVELOPE_RECORDS)
+def test_init_records_in_an_envelope_have_its_time(
+    broker: str, topic: str, envelope: str, form: str, tmp_path: Path
+) -> None:
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for number in range(30):
+        value, headers = ENVELOPE_RECORDS[envelope, form](json.dumps({"user": f"u{number % 3}"}))
+        producer.produce(topic, value, headers=list(headers))
+    assert producer.flush(60) == 0
+    result = CliRunner().invoke(main, ["init", topic, "-b", broker, "--yes", "-o", str(tmp_path / "p.yaml")])
+    expected = f"key user, event time {ENVELOPES[envelope].event_time}\n"
+    assert (result.exit_code, expected in result.stdout) == (0, True), result.output
+
+
+def test_init_key_of_records_in_another_partition_than_the_first_is_found(
+    broker: str, topic: str, tmp_path: Path
+) -> None:
+    """Each partition has records of one kind, as with a record key, and the newest ones have another field."""
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for number in range(2 * RECORDS):
+        partition = int(number % RECORDS >= RECORDS // 2)
+        name = "customer" if number >= RECORDS else ("user", "account")[partition]
+        value = json.dumps({name: f"u{number % 9}", "at": 1_700_000_000 + number})
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+    for key in ("user", "account", "customer"):
+        options = ["-b", broker, "--yes", "--key", key, "-o", str(tmp_path / f"{key}.yaml")]
+        result = CliRunner().invoke(main, ["init", topic, *options])
+        assert (result.exit_code, f"key {key}, event time at" in result.stdout) == (0, True), result.output
+        assert "% of these records are not counted" in result.stderr

@@ -36,6 +36,8 @@ def show(report: Mapping[str, Any]) -> None:
     _show_top(console, chosen)
     _show_loads(console, chosen["name"], report["loads"])
     _show_times(console, report["times"])
+    if others := report["other_times"]:
+        console.print(f"other times in the records: {', '.join(_name(field_label(name)) for name in others)}")
 
 
 def _show_records(console: Console, report: Mapping[str, Any]) -> None:

@@ -78,6 +78,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         choices_of,
         event_time_of,
         invalid_warning,
+        late_warning,
         pipeline_file,
         usable_keys,
     )
@@ -113,7 +114,9 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
-    for line in invalid_warning(choices.key):
+    if others := ", ".join(map(field_label, report["other_times"])):
+        click.echo(f"other times in the records, for splitter.time: {others}")
+    for line in (*invalid_warning(choices.key), *late_warning(report, choices.lateness_s)):
         click.echo(line, err=True)
     click.echo(f"next: skewless up -f {output}")
     click.echo(f"then: skewless results -f {output}")
@@ -121,7 +124,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
 
 def _require_times(topic: str, times: Mapping[str, Any]) -> None:
     """Raise CheckFailedError if the records have neither a field with a time nor a time of Kafka."""
-    if times["field"] is None and times["last_ms"] < 0:
+    if "header" not in times and times["field"] is None and times["last_ms"] < 0:
         raise CheckFailedError(
             f"topic {topic}: its records have no timestamp of Kafka, and no field with a time was found, so a pipeline "
             "could not tell their windows; docs/how-to/read-any-topic.md shows how to read a time"

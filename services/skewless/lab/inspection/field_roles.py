@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Any
@@ -18,7 +18,8 @@ from skewless.parsing.formats.base import DetectedFormat, SampledField
 from skewless.parsing.source_records import INTEGER_BYTES, SourceRecords, last_header
 
 MIN_SHARE = 0.95
-"""Share of the records that have to have a time."""
+"""Share of the records that have to have a time. The same share of the values decides what a field contains: a few may
+be mistakes, or a line with the names of columns."""
 MIN_KEY_SHARE = 0.5
 """Share of the records that have to have a key."""
 MAX_CANDIDATES = 6
@@ -57,11 +58,11 @@ def time_fields(detected: DetectedFormat) -> list[TimeField]:
     A date is joined with the next field that contains times of day.
     """
     usable = [found for found in detected.fields if found.share >= MIN_SHARE and "[]" not in str(found.reference)]
-    of_day = [all(map(_is_time_of_day, found.values)) for found in usable]
+    of_day = [_most(_is_time_of_day, found.values) for found in usable]
     times, dates = [], []
     for i, found in enumerate(usable):
         unit = _unit(found.values)
-        if unit == "iso8601" and all(map(_is_date, found.values)):
+        if unit == "iso8601" and _most(_is_date, found.values):
             index = next((j for j in [*range(i + 1, len(usable)), *range(i)] if of_day[j]), None)
             if index is None:
                 dates.append(TimeField(found.reference, unit))
@@ -132,13 +133,18 @@ def _is_unlikely(found: SampledField) -> bool:
 
 def _rank(found: SampledField) -> tuple[bool, bool, bool, int]:
     distinct = len(set(found.values))
-    is_number = all(_is_number(value) for value in found.values)
+    is_number = _most(_is_number, found.values)
     return distinct == 1, _is_unlikely(found), is_number, -distinct
 
 
 def _is_measure(values: Sequence[Scalar]) -> bool:
     """Return whether values are truth values or fractions, by which nothing is grouped."""
-    return all(isinstance(value, bool) or (_is_number(value) and _number(value) % 1 != 0) for value in values)
+    return _most(lambda value: isinstance(value, bool) or (_is_number(value) and _number(value) % 1 != 0), values)
+
+
+def _most(is_one: Callable[[Scalar], bool], values: Sequence[Scalar]) -> bool:
+    """Return whether nearly all values are of a kind."""
+    return bool(values) and sum(map(is_one, values)) >= MIN_SHARE * len(values)
 
 
 def _is_number(value: Scalar) -> bool:
@@ -157,13 +163,14 @@ def _number(value: Scalar) -> float:
 
 
 def _unit(values: Sequence[Scalar]) -> Unit | None:
-    if all(_is_number(value) for value in values):
-        numbers = [_number(value) for value in values]
+    if _most(_is_number, values):
+        numbers = [_number(value) for value in values if _is_number(value)]
         for unit, per_second in _UNITS:
-            if all(_FIRST_S * per_second <= number < _LAST_S * per_second for number in numbers):
+            first, last = _FIRST_S * per_second, _LAST_S * per_second
+            if sum(first <= number < last for number in numbers) >= MIN_SHARE * len(values):
                 return unit
         return None
-    return "iso8601" if all(isinstance(value, str) and _is_iso(value) for value in values) else None
+    return "iso8601" if _most(lambda value: isinstance(value, str) and _is_iso(value), values) else None
 
 
 def _is_date(value: Scalar) -> bool:

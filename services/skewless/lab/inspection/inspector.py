@@ -16,6 +16,7 @@ from skewless.config.pipeline_settings import EventTimeSettings
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.field_roles import (
     MIN_KEY_SHARE,
+    TimeField,
     encoding_of,
     envelope_times,
     groups_nothing,
@@ -46,6 +47,8 @@ KAFKA_TIME = "Kafka timestamp"
 OLDEST_MS = 315_532_800_000
 """1980-01-01. Earlier times of single records are mistakes."""
 MAX_AHEAD_MS = round(EventTimeSettings.model_fields["max_ahead_s"].default * 1000)
+UNORDERED_MS = 3_600_000
+"""Records are not in the order of a time if half of them are older than one before them by more than this."""
 DETECTION_RECORDS = 1_000
 """Records from which the format and the fields are detected."""
 MAX_DETECTION_BYTES = 65_536
@@ -134,9 +137,11 @@ class Inspector:
         self._records: Counter[int] = Counter()
         self._null_values = self._null_keys = 0
         self._spans: dict[int, tuple[int, int]] = {}
-        self._time_fields = time_fields(self.detected)
+        self._clock_limit_ms = time.time_ns() // 1_000_000 + MAX_AHEAD_MS
+        self._time_fields = self._likely_first(time_fields(self.detected), first)
         if self._envelope is not None:
-            self._time_fields = envelope_times(self._envelope, self.detected, content) + self._time_fields
+            of_envelope = envelope_times(self._envelope, self.detected, content)
+            self._time_fields = of_envelope + [field for field in self._time_fields if field not in of_envelope]
         self._candidates = self._find_candidates(first, content, key)
         self._time_parser = self._create_time_parser()
         self._limit_ms = self._latest_time(first)
@@ -162,7 +167,7 @@ class Inspector:
             timed = parsed
             if candidate.name == RECORD_KEY and self._time_parser is not None:
                 timed = self._time_parser.parse(records)
-            candidate.add_invalid(parsed, timed, self._limit_ms)
+            candidate.add_invalid(parsed, timed, self._clock_limit_ms)
             if index == 0:
                 self._add_times(partition, timed)
                 self._add_loads(parsed, keys, kept)
@@ -203,6 +208,7 @@ class Inspector:
                 for name, profile in self._times.items()
                 if profile.records
             ],
+            "other_times": [field.name for field in self._time_fields[1:]],
             "loads": self._loads.to_json() if self._candidates and self._candidates[0].profile.tuples else [],
         }
 
@@ -294,17 +300,39 @@ class Inspector:
         is_read = bool(self._candidates) and all(candidate.name != RECORD_KEY for candidate in self._candidates)
         if not self._time_fields or is_read:
             return None
-        field = self._time_fields[0]
+        return self._time_reader(self._time_fields[0])
+
+    def _time_reader(self, field: TimeField) -> RecordParser:
+        """Return a parser that reads a time."""
         read = {"format": self.detected.settings, "envelope": self._envelope and self._envelope.name}
         # Each record has the key `partition`, so only the time can make it invalid.
         return _parser({**read, "key": {"from": "partition"}, "time": field.settings}, self._registry)
+
+    def _likely_first(self, fields: list[TimeField], first: Sequence[SourceRecords]) -> list[TimeField]:
+        """Return the fields that can be the event time, the most likely one first, otherwise in their order.
+
+        Event times are not ahead of the clock, as an expiry is, and records are roughly in their order, which they are
+        not by a date of birth.
+        """
+
+        def is_unlikely(field: TimeField) -> tuple[bool, bool]:
+            parser = self._time_reader(field)
+            by_batch = [_valid_times(parser.parse(records)) for records in first]
+            times = np.concatenate(by_batch)
+            if not len(times):
+                return True, True
+            disorder = np.concatenate([np.maximum.accumulate(part) - part for part in by_batch])
+            is_ahead = 2 * np.count_nonzero(times > self._clock_limit_ms) > len(times)
+            return bool(is_ahead), bool(np.median(disorder) > UNORDERED_MS)
+
+        return sorted(fields, key=is_unlikely) if len(fields) > 1 else fields
 
     def _latest_time(self, first: Sequence[SourceRecords]) -> int:
         """Return the time above which stages refuse records; the largest one if that refuses most of the first ones.
 
         A time far ahead makes all later records of its partition look late.
         """
-        limit_ms = time.time_ns() // 1_000_000 + MAX_AHEAD_MS
+        limit_ms = self._clock_limit_ms
         times = np.concatenate([self._event_times(records) for records in first])
         return limit_ms if 2 * np.count_nonzero(times > limit_ms) <= len(times) else LAST_INSTANT
 

@@ -14,7 +14,7 @@ import yaml
 from skewless.algorithms.aggregates.count import Count
 from skewless.config.pipeline_settings import EventTimeSettings
 from skewless.lab.inspection.field_roles import groups_nothing
-from skewless.lab.inspection.time_profile import RESOLUTIONS_MS
+from skewless.lab.inspection.time_profile import RESOLUTIONS_MS, TOLERATED_SHARE
 
 WORKER_RATE = 100_000
 """Tuples per second that a worker processes without a cost of its own, on the safe side."""
@@ -22,6 +22,8 @@ MIN_WORKERS, MAX_WORKERS = 4, 64
 LOCAL_RATE = 50_000
 """Records per second of a partition from which local aggregation takes no more CPU time than it saves: 25,000 tuples
 between two commits."""
+MISTAKEN_SHARE = 0.05
+"""Largest share of records whose times may be mistakes."""
 EXACT_LATENESS_S = 3_600
 """A disorder up to this is allowed for completely."""
 READABLE_LATENESS_S = (10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1_200, 1_800, 2_700, 3_600, 21_600)
@@ -80,7 +82,7 @@ def pipeline_name(topic: str) -> str:
 def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapping[str, Any], now_ms: int) -> str:
     """Return the YAML text. `connections` has the sections `kafka` and `registry`, without secrets."""
     time = event_time_of(report)
-    is_long = time["last_ms"] - time["first_ms"] > LONG_SPAN_MS
+    is_long = time["last_ms"] - time["early_ms"] > LONG_SPAN_MS
     retention_days = _retention_days(report, now_ms)
     window_s = max(LONG_WINDOW_S if is_long else WINDOW_S, RESOLUTIONS_MS[time["resolution"]] // 1000)
     sections = [
@@ -93,6 +95,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
         _yaml({"splitter": _splitter(choices.key["splitter"], time["first_ms"], is_fast=_is_fast(report))}),
         "",
         f"# Event time: {_shown(time['name'])}, resolution {time['resolution']}.",
+        *([f"# Other times: {', '.join(map(_shown, report['other_times']))}."] if report["other_times"] else []),
         *_ahead_comments(time["last_ms"], now_ms),
         *_lateness_comments(time, choices.lateness_s),
         _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
@@ -150,7 +153,7 @@ def _retention_days(report: Mapping[str, Any], now_ms: int) -> int:
     the newest records. The topic is at least as old as its rate in the sample says, and as its first records.
     """
     time = event_time_of(report)
-    span_ms = (time["last_ms"] - time["first_ms"]) * max(1, report["retained_offsets"] / report["records"])
+    span_ms = (time["last_ms"] - time["early_ms"]) * max(1, report["retained_offsets"] / report["records"])
     oldest_ms = min(time["last_ms"] - span_ms, math.inf if report["oldest_ms"] is None else report["oldest_ms"])
     oldest_s = (now_ms - oldest_ms) / 1000
     return next((days for days in RETENTION_DAYS if days * DAY_S >= 2 * oldest_s), RETENTION_DAYS[-1])
@@ -160,7 +163,10 @@ def _lateness_s(report: Mapping[str, Any]) -> float:
     time = event_time_of(report)
     exact = time["max_disorder_ms"] / 1000
     recommended: float | None = time["recommended_lateness_s"]
-    needed = exact if exact <= EXACT_LATENESS_S or recommended is None else recommended
+    if recommended is None:  # some times are mistakes, or the records are in no order
+        few = (entry["allowed_lateness_s"] for entry in time["late"] if entry["share"] <= MISTAKEN_SHARE)
+        recommended = next(few, exact)
+    needed = exact if exact <= EXACT_LATENESS_S else recommended
     return next((readable for readable in READABLE_LATENESS_S if readable >= needed), math.ceil(needed / DAY_S) * DAY_S)
 
 
@@ -171,16 +177,31 @@ def _lateness_comments(time: Mapping[str, Any], lateness_s: float) -> list[str]:
         seconds = f"{time['max_disorder_ms'] / 1000:,.10g}"
         disorder = f"A record is up to {seconds} s older than the newest one before it in its partition."
     lines = [f"# {disorder}"]
-    if time["max_disorder_ms"] > lateness_s * 1000:
-        share = next(
-            (entry["share"] for entry in reversed(time["late"]) if entry["allowed_lateness_s"] <= lateness_s), 0.0
-        )
+    if share := _late_share(time, lateness_s):
         lines.append(f"# At most {share:.2%} of the records are older by more than the allowed lateness. They are late")
         lines.append("# if their window has closed.")
     lines.append(
         f"# Windows close {lateness_s:g} s of event time later. This delays results of emit: final, but not updates."
     )
     return lines
+
+
+def _late_share(time: Mapping[str, Any], lateness_s: float) -> float:
+    """Return the largest share of the records that may be late."""
+    if time["max_disorder_ms"] <= lateness_s * 1000:
+        return 0.0
+    return next((entry["share"] for entry in reversed(time["late"]) if entry["allowed_lateness_s"] <= lateness_s), 0.0)
+
+
+def late_warning(report: Mapping[str, Any], lateness_s: float) -> list[str]:
+    """Return a warning if more records than usual may be late; empty otherwise."""
+    share = _late_share(event_time_of(report), lateness_s)
+    if share <= TOLERATED_SHARE:
+        return []
+    return [
+        f"WARNING: {share:.2%} of these records are more than {lateness_s:g} s older than others before them.",
+        "  They are late, and not counted, if their window has closed: see event_time.allowed_lateness_s",
+    ]
 
 
 def _workers(report: Mapping[str, Any]) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from skewless.engine.message_batch import MessageBatch
@@ -79,24 +80,14 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
     `registry` has the schemas of records with schema ids. Raises CheckFailedError if the offsets hold no records, and
     UnreachableError or RegistryError for a registry that does not answer, or that refuses this client.
     """
-    inspector: Inspector | None = None
-    waiting: list[MessageBatch] = []
-    done = 0
+    first = _first_batches(kafka, topic, sample.ranges)
+    if not first:
+        raise CheckFailedError(f"topic {topic} has no committed records in the offsets that were read")
+    inspector, done = Inspector(first, key, registry), 0
     for partition, messages in read_ranges(kafka, topic, sample.ranges, READ_AHEAD):
-        batch = MessageBatch(TopicPartition(topic, partition), 0, messages)
+        inspector.add(MessageBatch(TopicPartition(topic, partition), 0, messages))
         done += len(messages)
-        if inspector is None:
-            waiting.append(batch)
-            if done < DETECTION_RECORDS:
-                continue
-            inspector, waiting = _started(waiting, key, registry), []
-        else:
-            inspector.add(batch)
         on_progress(time.monotonic(), done)
-    if inspector is None:
-        if not waiting:
-            raise CheckFailedError(f"topic {topic} has no committed records in the offsets that were read")
-        inspector = _started(waiting, key, registry)
     oldest = [
         MessageBatch(TopicPartition(topic, partition), 0, [message])
         for partition, message in first_records(kafka, topic, sample.before).items()
@@ -110,8 +101,23 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
     }
 
 
-def _started(batches: list[MessageBatch], key: str | None, registry: RegistrySettings | None) -> Inspector:
-    inspector = Inspector(batches, key, registry)
-    for batch in batches:
-        inspector.add(batch)
-    return inspector
+def _first_batches(kafka: KafkaSettings, topic: str, ranges: OffsetRanges) -> list[MessageBatch]:
+    """Return the records from which format and fields are detected: of each partition the first and the last ones.
+
+    Offsets may hold no records, as in a compacted topic. Then they are the first ones that are read.
+    """
+    each = max(1, DETECTION_RECORDS // (2 * max(1, sum(begin < end for begin, end in ranges.values()))))
+    parts = [
+        {partition: (begin, min(end, begin + each)) for partition, (begin, end) in ranges.items()},
+        {partition: (max(begin + each, end - each), end) for partition, (begin, end) in ranges.items()},
+    ]
+    found = [batch for part in parts for batch in _batches(kafka, topic, part)]
+    if found:
+        return sorted(found, key=lambda batch: (batch.partition, batch.offsets[0]))
+    return list(islice(_batches(kafka, topic, ranges), 1))
+
+
+def _batches(kafka: KafkaSettings, topic: str, ranges: OffsetRanges) -> Iterator[MessageBatch]:
+    held = {partition: offsets for partition, offsets in ranges.items() if offsets[0] < offsets[1]}
+    for partition, messages in read_ranges(kafka, topic, held, READ_AHEAD):
+        yield MessageBatch(TopicPartition(topic, partition), 0, messages)

@@ -11,6 +11,8 @@ LATENESS_S = (0, 1, 5, 10, 30, 60, 300, 600, 3_600, 21_600, 86_400, 604_800)
 """Values of `event_time.allowed_lateness_s` that are compared."""
 RESOLUTIONS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "ms": 1}
 """Lengths of the spans of which times may be whole numbers, in descending order."""
+EARLY_SHARE = 0.05
+"""Share of a batch whose times may be so early by mistake."""
 TOLERATED_SHARE = 0.001
 """Largest share of records whose disorder may exceed the recommended lateness."""
 
@@ -26,6 +28,7 @@ class TimeProfile:
         self._late = np.zeros(len(LATENESS_S) + 1, dtype=np.int64)
         self._max_disorder_by_partition: dict[int, int] = {}
         self._first: int | None = None
+        self._early: int | None = None
         self._records = 0
         self._divisor_ms = 0
 
@@ -44,6 +47,8 @@ class TimeProfile:
         self._max_disorder_by_partition[partition] = max(largest, int(disorder.max()))
         first = int(times.min())
         self._first = first if self._first is None else min(first, self._first)
+        early = int(np.quantile(times, EARLY_SHARE, method="lower"))
+        self._early = early if self._early is None else min(early, self._early)
         self._records += len(times)
         self._divisor_ms = int(np.gcd.reduce(times, initial=self._divisor_ms))
 
@@ -60,6 +65,7 @@ class TimeProfile:
     def to_json(self) -> dict[str, Any]:
         """Return span, disorder, and by lateness the share of records that may be late, because they exceed it.
 
+        `early_ms` is the first time without the few that may be mistakes: the least quantile of any batch.
         `recommended_lateness_s` is None if none is enough.
         """
         late = self._records - np.cumsum(self._late)[: len(LATENESS_S)]
@@ -70,6 +76,7 @@ class TimeProfile:
         return {
             "records": self._records,
             "first_ms": self._first,
+            "early_ms": self._early,
             "last_ms": max(self._newest.values(), default=None),
             "resolution": next(name for name, ms in RESOLUTIONS_MS.items() if self._divisor_ms % ms == 0),
             "max_disorder_ms": max(self._max_disorder_by_partition.values(), default=0),

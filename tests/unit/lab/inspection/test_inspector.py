@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,51 @@ def test_inspector_record_key_comes_first_and_time_of_the_value_is_measured() ->
     assert [key["name"] for key in found["keys"]] == ["record key", "user"]
     assert found["keys"][0]["cardinality"] == 9
     assert [time["name"] for time in found["times"]] == ["Kafka timestamp", "at"]
+
+
+def iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
+
+
+@pytest.mark.parametrize("other", ["born", "expires", "late"])
+def test_inspector_event_time_is_the_one_in_whose_order_the_records_are(other: str) -> None:
+    """Other times are listed. The first one in a record may be a date of birth, or the end of a subscription."""
+    drawn = np.random.default_rng(1).integers(600_000_000_000, START, 1000).tolist()
+    now = time.time_ns() // 1_000_000
+    others = {"born": drawn, "expires": [now + 10**9 + i for i in range(1000)], "late": drawn[:]}
+    values = [
+        json.dumps({other: iso(others[other][i]), "u": f"u{i % 9}", "at": START + i}).encode() for i in range(1000)
+    ]
+    found = inspected([batch(values)])
+    assert (found["times"][-1]["name"], found["other_times"]) == ("at", [other])
+    assert [key["name"] for key in found["keys"]] == ["u"]
+
+
+def test_inspector_of_two_plausible_times_the_first_one_counts() -> None:
+    values = [
+        json.dumps({"made": START + i - 60_000 * (i % 3), "sent": START + i, "u": i % 9}).encode() for i in range(999)
+    ]
+    assert inspected([batch(values)])["times"][-1]["name"] == "made"
+
+
+@pytest.mark.parametrize("mistake", ["n/a", "", "0"])
+def test_inspector_time_with_few_mistakes_is_the_time_and_they_are_reported(mistake: str) -> None:
+    values = [json.dumps({"u": f"u{i % 9}", "at": mistake if i == 3 else iso(START + i)}).encode() for i in range(1000)]
+    found = inspected([batch(values)])
+    assert (found["times"][-1]["name"], found["keys"][0]["name"]) == ("at", "u")
+    assert found["keys"][0]["invalid"] == [{"reason": "time field at is not ISO 8601", "records": 1}]
+
+
+def test_inspector_lines_with_names_of_columns_do_not_make_a_measure_the_key() -> None:
+    lines = ["user,duration,at" if i in (0, 500) else f"u{i % 9},{i}.5,{iso(START + i)}" for i in range(1000)]
+    found = inspected([batch([line.encode() for line in lines])])
+    assert ([key["name"] for key in found["keys"]], found["times"][-1]["name"]) == (["0"], "2")
+
+
+def test_inspector_records_all_ahead_of_the_clock_are_invalid() -> None:
+    ahead = time.time_ns() // 1_000_000 + 10**8
+    found = inspected([batch([json.dumps({"u": f"u{i % 9}", "at": ahead + i}).encode() for i in range(500)])])
+    assert found["keys"][0]["invalid"] == [{"reason": "time too far ahead of the clock", "records": 500}]
 
 
 def test_inspector_chosen_key_comes_first() -> None:

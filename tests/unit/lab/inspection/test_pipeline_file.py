@@ -14,12 +14,13 @@ from skewless.config.loader import load
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.inspector import Inspector
-from skewless.lab.inspection.pipeline_file import choices_of, pipeline_file, pipeline_name, usable_keys
+from skewless.lab.inspection.pipeline_file import choices_of, late_warning, pipeline_file, pipeline_name, usable_keys
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
 from skewless.testing.run import outcome_of
 
 KAFKA = {"bootstrap_servers": "kafka:9092"}
+START_MS = 1_700_000_000_000
 NOW_MS = 1_700_003_600_000
 """An hour after the first record of most topics."""
 
@@ -125,6 +126,20 @@ def test_pipeline_file_lateness_is_readable_and_covers_the_disorder(
     text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
     assert settings_of(text, tmp_path).event_time.allowed_lateness_s == lateness_s
     assert comment in text
+
+
+def test_pipeline_file_few_times_by_mistake_change_neither_lateness_nor_windows(tmp_path: Path) -> None:
+    values = [
+        json.dumps({"u": f"u{i % 9}", "ts": 0 if i % 500 == 9 else START_MS + 1000 * i}).encode() for i in range(2_000)
+    ]
+    report = report_of(values)
+    choices = choices_of(report)
+    settings = settings_of(pipeline_file(report, choices, {"kafka": KAFKA}, NOW_MS), tmp_path)
+    assert (settings.event_time.allowed_lateness_s, settings.aggregator.window_s) == (10, 60)
+    assert late_warning(report, choices.lateness_s)[0].startswith(
+        "WARNING: 0.20% of these records are more than 10 s old"
+    )
+    assert late_warning(report_of(clicks()), 10) == []
 
 
 def test_pipeline_file_choices_of_the_user_are_written(tmp_path: Path) -> None:
