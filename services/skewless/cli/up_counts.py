@@ -14,7 +14,7 @@ from skewless.cli.plain_text import counted
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import SkewlessError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.operations.data_quality import MAX_LATE_SHARE, QUALITY_TOPICS, data_quality, warnings
+from skewless.operations.data_quality import MAX_LATE_SHARE, QUALITY_TOPICS, data_quality, expired_line, warnings
 from skewless.operations.run_counts import RunCounter, RunCounts, check_accepted
 
 INTERVAL_S = 10.0
@@ -69,6 +69,8 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
     click.echo(counts_line(counts, settings))
     if counts.reasons.counts:
         click.echo(f"invalid records: {counts.reasons}; `skewless dead-letters list` has all reasons")
+    if expired := counts.reasons.expired:
+        click.secho(f"warning: {expired_line(expired, settings)}", fg="yellow")
     if drain:
         check_accepted(counts)
 

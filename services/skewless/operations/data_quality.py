@@ -23,6 +23,7 @@ from skewless.operations.dead_letters import Position, decode_headers
 from skewless.operations.recent_records import recent_records
 from skewless.parsing.validation import EventTimeRules
 from skewless.wire.columns import read_table
+from skewless.wire.dead_letters import WINDOW_EXPIRED
 from skewless.wire.record import Headers
 from skewless.wire.rows import is_rows
 
@@ -56,20 +57,26 @@ class Invalid(NamedTuple):
     position: Position
     value: str
     """Beginning of its value, as text."""
+    expired: int = 0
+    """Number of tuples if it is no record of a user's topic, but partial results whose windows had expired."""
 
 
 class Reasons:
-    """Counts invalid records by reason."""
+    """Counts invalid records by reason, and the tuples that came after their windows had expired."""
 
     def __init__(self, records: Iterable[Invalid | None] = ()) -> None:
         self._counts: Counter[str] = Counter()
         self._newest: dict[str, Invalid] = {}
+        self.expired = self.expired_records = 0
         for record in records:
             self.add(record)
 
     def add(self, record: Invalid | None) -> None:
         """Count a record."""
-        if record is not None:
+        if record is not None and record.expired:
+            self.expired += record.expired
+            self.expired_records += 1
+        elif record is not None:
             self._counts[record.reason] += 1
             self._newest[record.reason] = record
 
@@ -98,10 +105,12 @@ class Reasons:
 
 @dataclass(frozen=True)
 class DataQuality:
-    """Late tuples and invalid records that were committed in a period."""
+    """Late tuples, invalid records and tuples of expired windows that were committed in a period."""
 
     late: int = 0
     invalid: int = 0
+    """Records of the user's topics."""
+    dead_letters: int = 0
     accepted: int = 0
     """Number of the other tuples, estimated from a sample; 0 if there are fewer late and invalid ones than
     MIN_RECORDS."""
@@ -129,12 +138,14 @@ def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int
     """
     late = recent_records(offsets, topics.get("late"), since_ms, late_tuple)
     invalid = recent_records(offsets, topics.get("dead-letters"), since_ms, invalid_record)
+    reasons = Reasons(invalid.contents)
     is_measured = max(late.number, invalid.number) >= MIN_RECORDS and "tuples" in topics
     return DataQuality(
         late=late.number,
-        invalid=invalid.number,
+        invalid=invalid.number - reasons.expired_records,
+        dead_letters=invalid.number,
         accepted=_accepted(offsets, topics["tuples"], since_ms) if is_measured else 0,
-        reasons=Reasons(invalid.contents),
+        reasons=reasons,
         late_tuples=[found for found in late.contents if found is not None],
     )
 
@@ -152,14 +163,27 @@ def invalid_record(headers: Headers, value: bytes | None) -> Invalid | None:
     decoded, value = decode_headers(headers), value or b""
     if decoded is None:
         return None
+    position = Position(decoded.topic, int(decoded.partition), int(decoded.offset))
+    if decoded.reason == WINDOW_EXPIRED:
+        return Invalid(decoded.reason, position, "", expired=_tuples_of_partials(value))
     text = value[:SHOWN_BYTES].decode("utf-8", "replace") + ("..." if len(value) > SHOWN_BYTES else "")
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return Invalid(decoded.reason, Position(decoded.topic, int(decoded.partition), int(decoded.offset)), shown)
+    return Invalid(decoded.reason, position, shown)
+
+
+def _tuples_of_partials(value: bytes) -> int:
+    """Return the number of tuples in partial results; at least 1, also if they cannot be read."""
+    try:
+        return max(1, int(pc.sum(read_table(value)[LOAD_COLUMN.name]).as_py() or 0))
+    except (BadRecordError, KeyError):
+        return 1
 
 
 def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: float) -> dict[str, str]:
-    """Return a line for each share that is too large: `late` and `invalid`."""
+    """Return a line for each share that is too large, `late` and `invalid`, and for `expired` tuples."""
     found = {}
+    if expired := quality.reasons.expired:
+        found["expired"] = expired_line(expired, settings)
     if quality.late_share > max_late_share:
         current_ms = settings.event_time.lateness_ms
         required_s = readable_s(current_ms + increase_ms(quality, settings.event_time_rules(), max_late_share))
@@ -172,6 +196,16 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
         share = percent(quality.invalid_share)
         found["invalid"] = f"{share} of the recent records are invalid: {quality.reasons}"
     return found
+
+
+def expired_line(tuples: int, settings: PipelineSettings) -> str:
+    """Return what it means that tuples came after their windows had expired, and what to do."""
+    retention_s = settings.aggregator.closed_window_retention_s
+    return (
+        f"{tuples:,} tuples came after their windows had expired, and are in no result: source partitions are further "
+        f"apart than aggregator.closed_window_retention_s, which is {retention_s:.15g}. Raise it, and count again with "
+        "`skewless reset --to-start`"
+    )
 
 
 def increase_ms(quality: DataQuality, rules: EventTimeRules, max_late_share: float) -> int:

@@ -62,19 +62,20 @@ def recent_records(
         )
     contents: list[Content] = []
     for partition, records in records_by_partition.items():
-        count = committed_since([offset for offset, _ in records], written[partition][0])
+        found, (begin, end) = [offset for offset, _ in records], ranges[partition]
+        count = committed_since(found, written[partition][0], has_markers=len(found) < end - begin)
         contents += [content for _, content in records[len(records) - count :]]
     return RecentRecords(total if is_sample else len(contents), contents)
 
 
-def committed_since(records: Sequence[int], start: int) -> int:
+def committed_since(records: Sequence[int], start: int, *, has_markers: bool = True) -> int:
     """Return how many of the records belong to transactions that end at `start` or later.
 
-    `records` are offsets in ascending order. An offset without a record is a marker. If `start` is one, the records
-    right before it belong to its transaction.
+    `records` are offsets in ascending order. An offset without a record is a marker, which ends the transaction of the
+    records right before it. Without markers, records were written at least once, and each counts by its own offset.
     """
     later = [offset for offset in records if offset >= start]
-    if start in later[:1]:
+    if not has_markers:
         return len(later)
     own = 0
     for offset in reversed(records[: len(records) - len(later)]):

@@ -53,12 +53,14 @@ class RunCounts:
 
 
 def check_accepted(counts: RunCounts) -> None:
-    """Raise CheckFailedError if a run has processed records, and all of them are invalid or late."""
-    if not counts.is_any_accepted:
+    """Raise CheckFailedError if a run has processed records, and none of them is in a result."""
+    expired = counts.reasons.expired
+    if not counts.is_any_accepted or (expired and not counts.results.records):
+        after_expiry = f", and {expired:,} tuples came after their windows had expired" if expired else ""
         records = "1 record" if counts.records == 1 else f"{counts.records:,} records"
         raise CheckFailedError(
-            f"none of {records} is in a result: {counts.invalid} are invalid, and {counts.late} late. Correct the "
-            "settings, and count again with `skewless reset --to-start`"
+            f"none of {records} is in a result: {counts.invalid} are invalid, and {counts.late} late{after_expiry}. "
+            "Correct the settings, and count again with `skewless reset --to-start`"
         )
 
 
@@ -89,6 +91,7 @@ class RunCounter:
         invalid = self._count(
             "dead-letters", exact=exact, observe=lambda headers, value: reasons.add(invalid_record(headers, value))
         )
+        invalid = Count(invalid.records - reasons.expired_records, invalid.is_exact)
         rejected = invalid.records + sum(count.records for count in late)
         return RunCounts(
             records=records,

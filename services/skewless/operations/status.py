@@ -203,7 +203,9 @@ def status(
         newest_event_ms=newest,
         open_windows=open_windows(settings.aggregator.windows, _closed_until(closing), newest),
         recent={
-            name: count for name, count in (("late", quality.late), ("dead-letters", quality.invalid)) if name in topics
+            name: count
+            for name, count in (("late", quality.late), ("dead-letters", quality.dead_letters))
+            if name in topics
         },
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in partition_counts else None,

@@ -29,7 +29,7 @@ from skewless.wire.dead_letters import WINDOW_EXPIRED
 
 NOT_CLOSED = "windows that are not closed yet"
 TOO_OLD = "windows before --since"
-REFUSED = "windows that were forgotten before some of their tuples came (these are in dead-letters)"
+REFUSED = "windows that had expired before some of their tuples came (these are in dead-letters)"
 MISSING, UNEXPECTED, DIFFERENT, DUPLICATE = "missing", "unexpected", "different", "duplicate"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,6 +21,7 @@ from skewless.operations.data_quality import (
     LateTuple,
     Reasons,
     increase_ms,
+    invalid_record,
     late_tuple,
     readable_s,
     tuples_in,
@@ -28,6 +30,7 @@ from skewless.operations.data_quality import (
 from skewless.operations.dead_letters import Position
 from skewless.parsing.validation import EventTimeRules
 from skewless.wire.columns import write_table
+from skewless.wire.dead_letters import WINDOW_EXPIRED, DeadLetterHeaders
 from skewless.wire.rows import KEY_AND_PANE
 
 KEYS = pa.array(["a", "b"]).dictionary_encode()
@@ -72,6 +75,18 @@ def test_warnings_name_the_commonest_reason_with_its_newest_record() -> None:
 def test_reasons_beyond_the_third_are_counted_together() -> None:
     reasons = Reasons(invalid(reason, offset) for offset, reason in enumerate("aaabbcde"))
     assert str(reasons) == '"a" (3), "b" (2), "c" (1) and others (2), such as clicks/0/2: {"usr": 1}'
+
+
+def test_warnings_tuples_of_expired_windows_are_counted_and_are_no_invalid_records() -> None:
+    partials = pa.table({"pane": [0, 0], "key": ["a", "b"], LOAD_COLUMN.name: pa.array([3, 4], LOAD_COLUMN.type)})
+    headers = msgspec.to_builtins(DeadLetterHeaders("p.partials", "1", "7", WINDOW_EXPIRED))
+    encoded = [(name, text.encode()) for name, text in headers.items()]
+    found = [invalid_record(encoded, value) for value in (write_table(partials), b"?")]
+    reasons = Reasons([*found, invalid("malformed JSON", 1)])
+    assert (reasons.expired, reasons.expired_records, reasons.counts) == (8, 2, {"malformed JSON": 1})
+    (line,) = warnings(DataQuality(reasons=reasons), settings(), 0.001).values()
+    assert line.startswith("8 tuples came after their windows had expired, and are in no result")
+    assert "aggregator.closed_window_retention_s, which is 3600" in line
 
 
 def test_reasons_shown_in_python_have_the_counts() -> None:
