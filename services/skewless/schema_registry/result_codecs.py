@@ -6,8 +6,9 @@ A value begins with the id of its schema, as Confluent's serializers write it.
 from __future__ import annotations
 
 import io
+import re
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -21,6 +22,8 @@ from skewless.wire.aggregates import Encode, ToJson, encode_json
 _PREFIX = struct.Struct(">BI")
 _FIRST_MESSAGE = b"\0"
 """Index of the first message of a schema in Protobuf, which follows the id."""
+_NUMBERED = re.compile(r"\b(\w+) = (\d+);")
+"""A field of a message, in the form in which schemas are registered."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -45,7 +48,7 @@ def decoder(schema_format: SchemaFormat, schema: ResultSchema, text_of: Callable
         case "avro":
             decode = _avro_decoder(schema, text_of)
         case "protobuf":
-            decode = _protobuf_decoder(schema)
+            decode = _protobuf_decoder(schema, text_of)
     # A pipeline may have written JSON before its format was set.
     return lambda value: value if value.startswith(b"{") else decode(value)
 
@@ -168,18 +171,20 @@ def _protobuf_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
     return encode
 
 
-def _protobuf_decoder(schema: ResultSchema) -> ToJson:
+def _protobuf_decoder(schema: ResultSchema, text_of: Callable[[int], str]) -> ToJson:
     from google.protobuf.message import DecodeError
 
-    message = _message_type(schema)
     documents = schema.documents
+    messages: dict[int, Any] = {}
 
     def decode(value: bytes) -> bytes:
         schema_id, content = _split(value)
         if content[:1] != _FIRST_MESSAGE:
             raise BadRecordError(f"not the first message of schema {schema_id}")
+        if schema_id not in messages:
+            messages[schema_id] = _message_type(schema, _numbers_of(text_of(schema_id)))
         try:
-            found = message.FromString(content[1:])
+            found = messages[schema_id].FromString(content[1:])
         except DecodeError:
             raise BadRecordError(f"not Protobuf of schema {schema_id}") from None
         return _json_of({column.name: _field(column, found) for column in schema.columns}, documents)
@@ -187,7 +192,14 @@ def _protobuf_decoder(schema: ResultSchema) -> ToJson:
     return decode
 
 
+def _numbers_of(text: str) -> dict[str, int]:
+    """Return the numbers of the fields of a schema by name. They follow the order of the aggregates at that time."""
+    return {name: int(number) for name, number in _NUMBERED.findall(text)}
+
+
 def _field(column: Column, message: Any) -> Any:
+    if column.name not in message.DESCRIPTOR.fields_by_name:
+        return None
     if column.is_list:
         found: Any = list(getattr(message, column.name))
     else:
@@ -196,7 +208,8 @@ def _field(column: Column, message: Any) -> Any:
     return _in_list(column, found, Decimal) if column.is_decimal else found
 
 
-def _message_type(schema: ResultSchema) -> Any:
+def _message_type(schema: ResultSchema, numbers: Mapping[str, int] | None = None) -> Any:
+    """Return the class of a message, by default with the numbers of this schema. Columns without one are left out."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError as error:
@@ -215,7 +228,10 @@ def _message_type(schema: ResultSchema) -> Any:
         name=f"{schema.full_name}.proto", package=schema.namespace, syntax="proto3"
     )
     described = file.message_type.add(name=schema.record)
-    for position, column in schema.numbered():
+    for own_number, column in schema.numbered():
+        position = own_number if numbers is None else numbers.get(column.name)
+        if position is None:
+            continue
         field = described.field.add(name=column.name, number=position)
         field.type = types.get(protobuf_type(column), number.TYPE_INT64)
         field.label = number.LABEL_REPEATED if column.is_list else number.LABEL_OPTIONAL

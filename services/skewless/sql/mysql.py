@@ -101,6 +101,10 @@ LIMIT %s""",
 SELECT column_name, IF(LEFT(column_type, 7) = 'bigint(', 'bigint', column_type)
 FROM information_schema.columns
 WHERE table_schema = DATABASE() AND table_name = %s""",
+        "required_select": """\
+SELECT column_name
+FROM information_schema.columns
+WHERE table_schema = DATABASE() AND table_name = %s AND is_nullable = 'NO' AND column_default IS NULL AND extra = ''""",
         "key_select": """\
 SELECT column_name
 FROM information_schema.statistics

@@ -83,6 +83,11 @@ POSTGRESQL = Dialect(
 SELECT attname::text, format_type(atttypid, atttypmod)
 FROM pg_attribute
 WHERE attrelid = to_regclass(quote_ident(%s)) AND attnum > 0 AND NOT attisdropped""",
+        "required_select": """\
+SELECT attname::text
+FROM pg_attribute
+WHERE attrelid = to_regclass(quote_ident(%s)) AND attnum > 0 AND NOT attisdropped AND attnotnull AND NOT atthasdef
+    AND attidentity = ''""",
         "key_select": """\
 SELECT attname::text
 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)

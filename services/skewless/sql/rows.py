@@ -53,9 +53,13 @@ class RowDecoder:
     """Decodes the records of one table."""
 
     def __init__(self, table: ResultTable) -> None:
-        fields: list[tuple[str, Any]] = [("key", str), ("window_start", int), ("window_end", int)]
-        fields += [(column.name, _field_type(column)) for column in table.contents]
-        record_type: Any = msgspec.defstruct("Record", [*fields, ("revision", int)], gc=False)
+        fields: list[Any] = [("key", str), ("window_start", int), ("window_end", int), ("revision", int)]
+        # Results from before an aggregate was added lack its field.
+        later = () if table.ranked else {column.name for column in table.results}
+        for column in table.contents:
+            default = (msgspec.Raw(b"null") if column.kind == "json" else None,) if column.name in later else ()
+            fields.append((column.name, _field_type(column, is_later=bool(default)), *default))
+        record_type: Any = msgspec.defstruct("Record", fields, gc=False, kw_only=True)
         self._decode = msgspec.json.Decoder(record_type).decode
         getter = operator.attrgetter(*(column.name for column in (*table.contents, table.columns[-1])))
         self._results: Callable[[Any], tuple[Any, ...]] = getter
@@ -97,10 +101,10 @@ def row_id(key: bytes) -> RowId:
         raise BadRecordError("its key is not window/key") from None
 
 
-def _field_type(column: Column) -> Any:
+def _field_type(column: Column, *, is_later: bool) -> Any:
     # A list keeps its text: otherwise its numbers would become doubles.
     field_type = _FIELD_TYPES.get(column.kind, msgspec.Raw)
-    return field_type | None if column.nullable and column.kind != "json" else field_type
+    return field_type | None if (column.nullable or is_later) and column.kind != "json" else field_type
 
 
 _FIELD_TYPES: dict[Kind, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator
 
 from skewless.engine.start_checks import RESET
@@ -10,6 +11,8 @@ from skewless.errors import StoreError
 from skewless.sql.database import Database
 from skewless.sql.errors import ErrorClass
 from skewless.sql.statements import quote, split
+
+log = logging.getLogger(__name__)
 
 OFFSETS = "skewless_offsets"
 TABLE_NAME = "table_name"
@@ -33,6 +36,8 @@ def apply(database: Database) -> None:
     """
     statements = database.statements
     if _is_complete(database):
+        if statements.table.adds and not [*differences(database)]:
+            _replace_view(database)
         return
     database.lock_schema()
     for statement in split(statements["migrations"]):
@@ -49,7 +54,26 @@ def apply(database: Database) -> None:
         database.execute(statement)
     if statements.table.adds:
         _require_none(database, _table_differences(database))  # otherwise the view could not be created
-        database.execute(statements["view"])
+        _create_view(database)
+    database.unlock_schema()
+
+
+def _create_view(database: Database) -> None:
+    for statement in split(database.statements["view"]):
+        database.execute(statement)
+
+
+def _replace_view(database: Database) -> None:
+    """Create the view again: results of the same names may be others. A user without the right to do so keeps it."""
+    database.lock_schema()
+    try:
+        _create_view(database)
+    except database.errors as error:
+        database.rollback()
+        if database.failure_of(error).error_class is not ErrorClass.PERMANENT:
+            raise
+        log.warning("view %s is not replaced: %s", database.statements.table.view_name, error)
+        database.begin()  # for the end of the lock
     database.unlock_schema()
 
 
@@ -85,16 +109,21 @@ def require_own_offsets(database: Database, pipeline: str, stage: str) -> None:
 
 
 def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[str]:
-    """Yield a line if the table is of another stage, or the offsets of the stage are of another or of a lost table."""
+    """Yield a line if the table is of another pipeline or stage, or the offsets are of another or of a lost table."""
     table = database.statements.table
     if TABLE_NAME not in _columns(database, OFFSETS):
         return
     stored = {(writer, name) for writer, name in database.query(database.statements["tables_of_offsets"], (pipeline,))}
     names = {name for writer, name in stored if writer == stage}
+    for (other,) in database.query(database.statements["other_pipelines"], (table.name, pipeline)):
+        yield (
+            f"table {table.name} in {database.address} is that of pipeline {other}: name another table in "
+            f"{table.setting}, or reset that pipeline if it is gone"
+        )
     if others := sorted(writer for writer, name in stored if writer != stage and name == table.name):
         yield (
-            f"table {table.name} in {database.address} has rows of stage {others[0]} of pipeline {pipeline}, which has "
-            f"another sink.mode than stage {stage}: name another table in {table.setting}, or {RESET}"
+            f"table {table.name} in {database.address} has rows of stage {others[0]} of pipeline {pipeline}, so stage "
+            f"{stage} cannot write to it: name another table in {table.setting}, or {RESET}"
         )
     # Offsets without the name of a table are of a development version.
     if former := sorted(names - {table.name, None}):
@@ -146,6 +175,12 @@ def _table_differences(database: Database) -> Iterator[str]:
                 f"table {table.name}: column {column.name} has type {existing[column.name] or '(none)'}, it needs "
                 f"type {wanted or '(none)'}"
             )
+    needed = {name for (name,) in database.query(statements["required_select"], (table.name,))}
+    for name in sorted(needed - {column.name for column in table.columns}):
+        yield (
+            f"table {table.name}: column {name} is of no result, and needs a value in each row: drop the column, or "
+            "allow NULL in it"
+        )
     key = {name for (name,) in database.query(statements["key_select"], (table.name,))}
     if key != KEY:
         columns = f"({', '.join(sorted(key))})" if key else "none"

@@ -50,6 +50,9 @@ ALTER TABLE skewless_offsets ADD COLUMN table_name {type_name}
 -- name: tables_of_offsets
 SELECT DISTINCT stage, table_name FROM skewless_offsets WHERE pipeline = %s
 
+-- name: other_pipelines
+SELECT DISTINCT pipeline FROM skewless_offsets WHERE table_name = %s AND pipeline <> %s
+
 -- name: offsets_select
 SELECT topic, "partition", next_offset, checkpoint, state_schema, leader_epoch, cluster_id
 FROM skewless_offsets
@@ -140,5 +143,5 @@ CREATE TABLE IF NOT EXISTS {table} (
 ){table_options}
 
 -- name: view
-{create_view} {view} AS
+CREATE OR REPLACE VIEW {view} AS
 SELECT window_start, window_end, "key", {view_columns}, revision FROM {table}

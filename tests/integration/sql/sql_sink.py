@@ -78,6 +78,7 @@ class Sink:
         name: str = "p",
         key: Mapping[str, Any] = KEY,
         value: Mapping[str, Any] | None = None,
+        values: Mapping[str, Any] | None = None,
         aggregates: Sequence[Any] = AGGREGATES,
         decimals: int = 0,
         **sink: Any,
@@ -86,7 +87,8 @@ class Sink:
             database,
             name=name,
             key=key,
-            value={"decimals": decimals, **(value or {})},
+            value=None if values else {"decimals": decimals, **(value or {})},
+            values=values,
             aggregates=aggregates,
             **{"mode": self.mode, **sink},
         )
@@ -180,12 +182,13 @@ def partials(*rows: Mapping[str, Any]) -> OutputRecord:
     return OutputRecord("partials", write_table(table.cast(schema)), headers=internal_headers(PARTIALS, {}))
 
 
-def pipeline(
+def pipeline(  # noqa: PLR0913 - by name
     database: TestDatabase,
     *,
     name: str = "p",
     key: Mapping[str, Any] = KEY,
     value: Mapping[str, Any] | None = None,
+    values: Mapping[str, Any] | None = None,
     aggregates: Sequence[Any] = AGGREGATES,
     **sink: Any,
 ) -> PipelineSettings:
@@ -193,7 +196,8 @@ def pipeline(
         {
             "name": name,
             "source": {"topic": "source"},
-            "splitter": {"format": "json", "key": key, "value": {"field": "v", **(value or {})}},
+            "splitter": {"format": "json", "key": key}
+            | ({"values": values} if values else {"value": {"field": "v", **(value or {})}}),
             "aggregator": {"aggregates": aggregates} | ({"top": {"n": 3, "by": "sum"}} if "top_table" in sink else {}),
             "sink": {**database.settings, **sink},
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,6 +90,39 @@ def test_check_offsets_of_another_table_are_a_difference(database: TestDatabase,
     assert "offsets of stage sink of pipeline p belong to table former, and sink.table is p" in checked.output
     file.write_text(file.read_text().replace("sink: {", "sink: {table: former, "))
     assert sink("check", file, database).exit_code == 0
+
+
+def test_start_with_the_table_of_another_pipeline_is_refused_also_while_it_is_empty(
+    database: TestDatabase, file: Path
+) -> None:
+    Sink(database, name="other", decimals=2, table="p").start().commit()
+    with pytest.raises(StoreError, match=r"table p in .* is that of pipeline other: name another table in sink.table"):
+        Sink(database, decimals=2).start()
+    checked = sink("check", file, database)
+    assert (checked.exit_code, "is that of pipeline other" in checked.output) == (1, True)
+    Sink(database, name="other", decimals=2, table="p").start().store([result("a")])
+
+
+def test_column_of_a_removed_aggregate_is_a_difference_until_it_may_be_null(database: TestDatabase, file: Path) -> None:
+    Sink(database, decimals=2, aggregates=["count", "sum", "mean", "max", "min"]).start().commit()
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    assert "table p: column min is of no result, and needs a value in each row: drop the column" in checked.output
+    database.query("ALTER TABLE p DROP COLUMN min")
+    assert sink("check", file, database).exit_code == 0
+    Sink(database, decimals=2).start().store([result("a")])
+
+
+def test_result_from_before_an_aggregate_was_added_is_null(database: TestDatabase) -> None:
+    Sink(database, aggregates=["count", "sum"]).start().commit()
+    after = Sink(database, aggregates=["count", "sum", "max"])
+    (added,) = (column for column in after.table().columns if column.name == "max")
+    database.query(f"ALTER TABLE p ADD COLUMN max {after.database.dialect.type_of(added)}")
+    key, value = result("a")
+    earlier = json.loads(value or b"") | {"count": 3}
+    del earlier["max"]
+    after.start().store([(key, json.dumps(earlier).encode())])
+    assert database.query("SELECT count, max FROM p") == [(3, None)]
 
 
 def test_check_offsets_of_a_development_version_lack_a_column(database: TestDatabase, file: Path) -> None:

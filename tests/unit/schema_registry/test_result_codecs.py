@@ -170,6 +170,19 @@ def test_schema_of_protobuf_keeps_the_numbers_of_results_when_one_is_appended() 
     assert before["revision"] == 6, "after the parts of the key"
 
 
+def test_value_of_protobuf_from_before_another_order_of_aggregates_has_its_results() -> None:
+    """The numbers of fields follow the order of the aggregates, and the schema of each value says which it was."""
+    orders = (["count", {"min": "price"}, {"max": "price"}], ["count", {"max": "price"}, {"min": "price"}])
+    before, after, with_more = (
+        aggregates_output(settings_of(aggregates=order)).schema for order in (*orders, [*orders[1], {"sum": "price"}])
+    )
+    record = aggregate_type(settings_of(aggregates=orders[0]).results, "number", ("country", "city"))
+    value = encoder("protobuf", before, 7)(record("k", 0, 1, "DE", "Köln", 3, Decimal(1), Decimal(9), 0))
+    for schema in (before, after, with_more):
+        found = json.loads(decoder("protobuf", schema, {7: before.text("protobuf")}.__getitem__)(value))
+        assert (found["count"], found["min_price"], found["max_price"], found.get("sum_price")) == (3, 1, 9, None)
+
+
 def test_schema_of_protobuf_as_registered_reads_the_messages() -> None:
     """Consumers compile the registered text. A result that is missing is then absent, and not 0."""
     settings = settings_of()
