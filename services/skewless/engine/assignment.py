@@ -365,6 +365,12 @@ class Assignment:
             self._records[partition].apply(event)
         self._publish_room()
 
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """The partitions of which no records are fetched."""
+        states = {PartitionState.PAUSED, PartitionState.COMMITTING_PAUSED}
+        return frozenset(record.partition for record in self._records.values() if record.state in states)
+
     def block(self, blocked: Collection[TopicPartition]) -> None:
         """Set the partitions that the step wants no further records of, and unblock the others."""
         self._check_thread()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import math
 import threading
 import time
 from bisect import bisect_left
@@ -42,7 +43,14 @@ from skewless.engine.rebalance import Rebalance
 from skewless.engine.restore import AssignmentRestorer
 from skewless.engine.start_checks import Input, PriorOutput
 from skewless.engine.statistics import observe_duration
-from skewless.errors import FencedError, SkewlessError, TransactionAbortedError, UnavailableError, UnreachableError
+from skewless.errors import (
+    BrokerError,
+    FencedError,
+    SkewlessError,
+    TransactionAbortedError,
+    UnavailableError,
+    UnreachableError,
+)
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.consumer.options import METADATA_INTERVAL_MS
@@ -54,6 +62,8 @@ from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
 
+PAUSED_RANGES_S = 10.0
+"""Interval at which the log ranges of paused partitions are asked for."""
 CHECK_TOPICS_S = 60.0
 """Interval at which a running process checks whether an input topic was created again."""
 
@@ -112,6 +122,9 @@ class ConsumerThread(threading.Thread):
         self._unread: Collection[TopicPartition] = ()
         """Partitions of which no process had committed an offset at the last look."""
         self._topics_checked_at = time.monotonic()
+        self._paused_ranges: LogRanges = {}
+        """Log ranges of paused partitions as of the last request."""
+        self._paused_read_at = -math.inf
         self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
         self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.kind != "user" for source in inputs))
         self._timeouts = ConsecutiveTimeouts(transport.transaction_timeout_s)
@@ -362,7 +375,8 @@ class ConsumerThread(threading.Thread):
             except TransactionAbortedError as failure:
                 self._raise_if_too_large(failure)
                 raise
-        self._on_loop.post(self._executor.update_lag, self._log_ranges(), self._fetch_positions())
+        log_ranges = self._log_ranges() | (self._ranges_of_paused() if positions is None else {})
+        self._on_loop.post(self._executor.update_lag, log_ranges, self._fetch_positions())
 
     def _flush_and_commit(self, revoked: Collection[TopicPartition], positions: FetchPositions) -> None:
         changed_points = self._on_loop.wait(self._executor.begin_commit, positions)
@@ -418,7 +432,20 @@ class ConsumerThread(threading.Thread):
             fetched[partition] = min(offset, self._restorer.ends[partition]), leader_epoch
         return fetched
 
-    def _log_ranges(self) -> LogRanges:
+    def _ranges_of_paused(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Return first and last offsets of paused partitions, asked for every few seconds: a fetch would tell them.
+
+        Not within a call of the consumer, as `BrokerQueries` says.
+        """
+        paused = self._assignment.paused
+        now = time.monotonic()
+        if paused and now - self._paused_read_at >= PAUSED_RANGES_S:
+            self._paused_read_at = now
+            with suppress(UnavailableError, BrokerError):
+                self._paused_ranges = BrokerQueries(self._session.consumer).ranges(paused)
+        return {partition: self._paused_ranges[partition] for partition in paused & self._paused_ranges.keys()}
+
+    def _log_ranges(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return first and last offsets as of the last fetch, without the partitions that were not fetched."""
         ranges = {
             partition: self._session.consumer.get_watermark_offsets(KafkaPartition(*partition), cached=True)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from skewless.engine.assignment import AssignedPartition, Assignment, CommitPoint, PartitionEvent
 from skewless.engine.message_batch import MessageBatch
@@ -85,6 +85,8 @@ FetchPositions = Mapping[TopicPartition, tuple[int, int | None]]
 
 LogRanges = Mapping[TopicPartition, tuple[int, int]]
 """Log start offset and log end offset by partition."""
+
+_Value = TypeVar("_Value")
 
 
 def wall_clock_ms() -> int:
@@ -260,6 +262,13 @@ class StepExecutor:
         for partition in self.assignment.partitions & set(partitions):
             self.step.revoke(self._key(partition))
         self.assignment.revoke(partitions)
+        # Metrics of a partition are those of its present owner. A process may be left without any partition.
+        kept = self.assignment.partitions
+        self.lag = _only(self.lag, kept)
+        self.log_ranges = _only(self.log_ranges, kept)
+        self.watermarks = _only(self.watermarks, kept)
+        self.event_times = _only(self.event_times, kept)
+        self.idle &= kept
         self.busy_s = 0.0
         self.room_available.set()
 
@@ -391,3 +400,9 @@ class StepExecutor:
                 for record in self.assignment.running()
             )
         )
+
+
+def _only(
+    values: Mapping[TopicPartition, _Value], partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, _Value]:
+    return {partition: value for partition, value in values.items() if partition in partitions}

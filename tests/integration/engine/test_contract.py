@@ -14,13 +14,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from helpers.waiting import WAIT_S
 from helpers.waiting import until as wait_until
 from integration.engine.harness import Copy, Harness, build, failure_of, running, started, until
-from skewless.engine import group_session
+from skewless.engine import consumer_loop, group_session
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.rebalance import Rebalance
 from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError, TransactionAbortedError
 from skewless.kafka.producer import transactional
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import Batch
+from skewless.wire.topic_partition import TopicPartition
 
 RECORDS = 4000
 
@@ -81,6 +82,26 @@ async def test_consumer_loop_one_thread_calls_the_consumer_and_the_event_loop_ru
     assert len(callers) == 1
     assert step.threads == {threading.get_ident()}
     assert not callers & step.threads
+
+
+async def test_consumer_loop_lag_of_a_paused_partition_grows_with_its_topic(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch tells where a log ends. Nothing is fetched of a partition that waits for others."""
+    monkeypatch.setattr(consumer_loop, "PAUSED_RANGES_S", 0.1)
+
+    class Waiting(Copy):
+        @property
+        def blocked(self) -> frozenset[int]:
+            return frozenset({0} & {partition for partition, copied in self.copied.items() if copied})
+
+    harness.fill(RECORDS)
+    async with running(harness.wiring(Waiting())) as app:
+        await copied(harness)
+        harness.fill(RECORDS, start=RECORDS)
+        place = TopicPartition(harness.topic("in"), 0)
+        await until(lambda: app.runtime.executor.lag.get(place) == RECORDS // 4)
+        assert harness.count() <= RECORDS + 3 * RECORDS // 4
 
 
 @pytest.mark.thorough

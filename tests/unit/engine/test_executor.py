@@ -402,6 +402,20 @@ async def test_executor_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_n
     assert executor.lag_s == {at(0): 0.0}
 
 
+async def test_executor_revoked_partition_has_no_metrics_of_its_last_commit() -> None:
+    """A process may be left without any partition, and then commits nothing that would replace them."""
+    bench = Bench(partitions=(0, 1))
+    executor = bench.executor
+    bench.end_commit(bench.begin_commit({}))
+    executor.idle = frozenset({at(0)})
+    executor.update_lag({at(0): (0, 5), at(1): (0, 6)}, {})
+    executor.event_times = {at(0): 7, at(1): 8}
+    assert executor.watermarks.keys() == executor.lag.keys() == {at(0), at(1)}
+    bench.revoke()
+    assert executor.watermarks.keys() == executor.lag.keys() == executor.log_ranges.keys() == {at(1)}
+    assert (executor.event_times, executor.idle) == ({at(1): 8}, frozenset())
+
+
 async def test_executor_lag_in_seconds_of_a_record_from_the_future_is_zero() -> None:
     bench = Bench()
     assert bench.executor.deliver(batch_of(bench.executor, [message(3, timestamp_ms=99_000)], 0))
