@@ -262,6 +262,10 @@ class HeldRecords:
     def _note_change(self, offsets: NDArray[np.int64]) -> None:
         self._changed.update(np.unique(offsets // BLOCK_OFFSETS).tolist())
 
+    def mark_changed(self, blocks: Iterable[int]) -> None:
+        """Let the next call of `changed_blocks` return these blocks, too."""
+        self._changed.update(blocks)
+
     def changed_blocks(self) -> Mapping[int, bytes]:
         """Return the changed blocks since the last call by number: a bitmap of the held offsets, empty without any."""
         if not self._changed:

@@ -15,6 +15,7 @@ from helpers.batches import json_values_in, reasons_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_oracle import Answer, Event, answer
 from helpers.join_stage import NOW, PARTITIONS, TOPICS, JoinRun, record, step_rules
+from skewless.algorithms.join.held_records import BLOCK_OFFSETS
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.engine.step import HistogramSample
 from skewless.errors import BrokerError
@@ -83,6 +84,33 @@ def test_join_step_at_least_once_repeats_outputs_and_never_emits_a_false_one(
 ) -> None:
     rules = JoinRules(5, *disorder)
     assert outcome(run_over(left, right, rules, acts, exact=False)) == answer(left, right, rules)
+
+
+def test_join_step_at_least_once_changes_without_a_commit_stay_uncommitted_after_later_ones() -> None:
+    """The change is in one block of the changelog. The process that follows changes only another block."""
+    run = JoinRun(step_rules(JoinRules(10_000, 0, 0)))
+    for _ in range(BLOCK_OFFSETS - 1):
+        run.logs[LEFT].append(OutputRecord("any", None, key=b"x"))
+    run.read(LEFT, BLOCK_OFFSETS - 1)
+    run.append(LEFT, record("a", 1_000))  # the last offset of the first block
+    run.commit()
+    run.logs[LEFT].append(record("b", 1_001))
+    run.logs[RIGHT].append(record("a", 1_500))
+    run.read(RIGHT, 1)
+    run.flush()
+    run.publish()  # the pair, and the first block without its record
+    run.crash()
+    run.read(LEFT, 1)
+    run.commit()  # only the second block has changed
+    run.crash()
+    run.read(RIGHT, 1)
+    run.commit()
+    run.append(LEFT, record("z", 100_000))
+    run.append(RIGHT, record("z", 100_000))
+    run.commit()
+    assert [entry["id"] for entry in run.texts("unmatched-left")] == ["b"]
+    assert run.texts("unmatched-right") == []
+    assert {entry["left"]["id"] for entry in run.texts("joined")} == {"a", "z"}
 
 
 def test_join_step_pair_is_emitted_with_the_original_records_as_soon_as_both_are_read() -> None:
@@ -274,6 +302,26 @@ def test_join_step_partition_without_its_opposite_is_refused() -> None:
     step.assign(PARTITIONS[LEFT], None, ())
     with pytest.raises(BrokerError, match="topic clicks partition 0 is not"):
         list(step.flush(NOW))
+
+
+def test_join_step_number_of_which_everything_is_read_holds_no_other_one_back() -> None:
+    """Both of its sides are silent, so nothing of the others depends on it."""
+    step = JoinStep(step_rules(PLAIN, max_drift_ms=60_000))
+    partitions = {(side, number): TopicPartition(TOPICS[side], number) for side in Side for number in (0, 1)}
+    for partition in partitions.values():
+        step.assign(partition, None, ())
+    read = Counter[Side]()
+    for side in Side:
+        list(step.process(InMemoryBatch(0, [record("old", 0)], [0], topic=TOPICS[side]), NOW))
+    for second in range(200):
+        for side in Side:
+            if partitions[side, 1] not in step.blocked:
+                records = [record(f"{second}", 1_000 * read[side])]
+                list(step.process(InMemoryBatch(1, records, [read[side]], topic=TOPICS[side]), NOW))
+                read[side] += 1
+            step.end_of_partition(partitions[side, 0], NOW + second)
+        list(step.flush(NOW + second))
+    assert read == {LEFT: 200, RIGHT: 200}
 
 
 def test_join_step_full_buffer_blocks_all_but_the_slowest_partition() -> None:
