@@ -44,7 +44,9 @@ REFUSED_ROWS = 'skewless_sink_rows_total{outcome="refused"}'
 
 def _growth(counter: str) -> str:
     """Return the growth of a counter by stage over 10 minutes, including what it counted before its first scrape."""
-    return f"sum by ({STAGE}) (\n  {counter} unless {counter} offset 10m\n  or increase({counter}[10m])\n)"
+    # A series that was there in the day before is not new: scrapes may fail.
+    known = f"present_over_time({counter}[1d] offset 10m)"
+    return f"sum by ({STAGE}) (\n  {counter} unless {known}\n  or increase({counter}[10m])\n)"
 
 
 class Alert(NamedTuple):
@@ -201,7 +203,9 @@ ALERTS = (
     Alert(
         "SkewlessMatchRateFell",
         f"{MATCH_RATE} < {THRESHOLD} * ({MATCH_RATE} offset 60m)\n"
-        f"  and on ({PIPELINE}) 300 * {DECIDED_RATE} >= {MIN_DECIDED}",
+        f"  and on ({PIPELINE}) 300 * {DECIDED_RATE} >= {MIN_DECIDED}\n"
+        # Pairs are found at once, and unmatched records decided later: the first ratio after a start or a pause is 1.
+        f"  and on ({PIPELINE}) 300 * ({DECIDED_RATE} offset 120m) >= {MIN_DECIDED}",
         "10m",
         "warning",
         "The join of pipeline {{ $labels.pipeline }} finds fewer pairs than an hour ago",
