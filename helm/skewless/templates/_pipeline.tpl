@@ -333,6 +333,14 @@ tls:
 {{- $config = merge (dict "name" (include "skewless.pipeline" .) "kafka" $kafka) $config -}}
 {{- if .Values.source.topic }}{{ $_ := set $config "source" (dict "topic" .Values.source.topic) }}
 {{- else if .Values.source.topics }}{{ $_ := set $config "source" (dict "topics" .Values.source.topics) }}{{ end }}
+{{- /* `skewless status` does not miss a stage that the pipeline does without. */}}
+{{- $without := dict -}}
+{{- range $name, $stage := .Values.stages }}
+{{- if and (kindIs "map" $stage) (kindIs "float64" $stage.replicas) }}
+{{- if eq (int $stage.replicas) 0 }}{{ $_ := set $without $name 0 }}{{ end }}
+{{- end }}
+{{- end }}
+{{- with $without }}{{ $_ := set $config "replicas" . }}{{ end }}
 {{- toYaml $config }}
 {{- end }}
 
@@ -341,5 +349,6 @@ tls:
 {{- $config := include "skewless.config" . | fromYaml -}}
 {{- with $config.router }}{{ $_ := unset . "workers" }}{{ end }}
 {{- if not $config.router }}{{ $_ := unset $config "router" }}{{ end }}
+{{- $_ := unset $config "replicas" }}
 {{- toYaml $config | sha256sum }}
 {{- end }}
