@@ -36,8 +36,8 @@ class InMemoryPipeline:
 
         Both joined topics have the larger of their numbers: the other one has empty partitions.
         """
-        self._settings = settings.with_json_results()
-        self._partitions = _partition_counts(settings, partitions)
+        self._settings = _with_max_workers(settings.with_json_results())
+        self._partitions = _partition_counts(self._settings, partitions)
         self._offsets: Counter[TopicPartition] = Counter()
         """Next offset of each partition."""
         self._tables: dict[str, list[Callable[[MessageBatch], object]]] = defaultdict(list)
@@ -135,3 +135,11 @@ def _partition_counts(settings: PipelineSettings, partitions: Mapping[str, int])
         source_partitions = settings.topics.tuples_partitions or max(sources.values())
     specs = desired_topics(settings, source_partitions, join_partitions)
     return counts | {spec.name: spec.partitions for spec in specs}
+
+
+def _with_max_workers(settings: PipelineSettings) -> PipelineSettings:
+    """Return the settings with partitions of worker-input for all workers: those of a topic that exists may be more."""
+    if settings.source is None or settings.router.workers <= settings.worker_input.partitions:
+        return settings
+    worker_input = settings.worker_input.model_copy(update={"max_workers": settings.router.workers})
+    return settings.model_copy(update={"worker_input": worker_input})

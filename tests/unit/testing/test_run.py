@@ -95,6 +95,13 @@ def test_run_record_without_a_timestamp_has_that_of_the_run() -> None:
     assert [record.reason for record in outcome.invalid] == ["time too far ahead of the clock"]
 
 
+def test_run_more_workers_than_a_new_topic_has_partitions_counts_all() -> None:
+    """The topic of a pipeline that runs may have more partitions than the default."""
+    pipeline = sk.Pipeline("t", key="k", router={"workers": 64})
+    outcome = sk.testing.run(pipeline, [{"k": f"{number}"} for number in range(500)])
+    assert sum(result.count for result in outcome.results) == 500
+
+
 @pytest.mark.parametrize("time", [1_767_225_600_000.5, 10**30, "soon", -1])
 def test_run_time_that_is_none_is_named(time: Any) -> None:
     pipeline = sk.Pipeline("t", key="k")
