@@ -135,7 +135,8 @@ class Pipeline:
     ) -> Results:
         """Return committed results, the newest revision of each key and window, as `skewless results` prints them.
 
-        `window` is `last` (the last closed one), `open` (those after it), `all`, or a time within a window in ISO 8601.
+        `window` is `last` (the last closed one, or the newest one while none is), `open` (those after it), `all`, or a
+        time within a window in ISO 8601.
         `top` is the number of the largest results of each window, ordered by the aggregate `by`, by default the first.
         They are those of the table of `sink`, if the pipeline has one, else those of its topic.
 

@@ -327,7 +327,7 @@ def _table_problems(settings: PipelineSettings, admin: Admin) -> Iterator[str]:
     """Yield a line for each table that loses rows with time."""
     for topic, found in admin.describe(settings.table_topics.values()).items():
         retention_ms = int(found.options["retention.ms"])
-        if "compact" not in found.options["cleanup.policy"] and retention_ms >= 0:
+        if "delete" in found.options["cleanup.policy"] and retention_ms >= 0:
             yield (
                 f"topic {topic} deletes rows after {retention_ms / 1000:g} s (retention.ms), and a table must keep the "
                 "last row of each key: set its option cleanup.policy to compact"

@@ -114,6 +114,9 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
+    first = usable_keys(report)[0]["name"]
+    if yes and first != choices.key["name"]:
+        click.echo(f"not key {field_label(first)}: it is constant, unique, or missing in many records; see --key")
     if others := ", ".join(map(field_label, report["other_times"])):
         click.echo(f"other times in the records, for splitter.time: {others}")
     for line in (*invalid_warning(choices.key), *late_warning(report, choices.lateness_s)):

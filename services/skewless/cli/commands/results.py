@@ -40,9 +40,9 @@ def results(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Print the results of a pipeline: committed ones, the newest revision of each key and window.
 
-    `last` is the last window that is closed, `open` are the windows after it. The results are those of the table of
-    `sink`, if the pipeline has one, else those of topic `aggregates`. --follow always reads the topic. No
-    consumer group is used.
+    `last` is the last window that is closed, or the newest one while none is. `open` are the windows after it. The
+    results are those of the table of `sink`, if the pipeline has one, else those of topic `aggregates`. --follow always
+    reads the topic. No consumer group is used.
 
     \b
     Examples:

@@ -52,7 +52,8 @@ UNORDERED_MS = 3_600_000
 DETECTION_RECORDS = 1_000
 """Records from which the format and the fields are detected."""
 MAX_DETECTION_BYTES = 65_536
-"""Longer values are not used to detect the format."""
+"""Longer values are not used to detect the format, unless all are."""
+LONG_RECORDS = 50
 CANDIDATE_RECORDS = 100_000
 """Records from which candidates are measured that are not the chosen key."""
 KEY_COUNTERS = 262_144
@@ -386,21 +387,29 @@ def _parser(splitter: Mapping[str, Any], registry: RegistrySettings | None) -> R
 
 def _sample(first: Iterable[SourceRecords]) -> list[bytes | None]:
     """Return values of records, evenly spaced, for the detection of the format."""
-    return [value for value in _every_nth([value for records in first for value in records.values]) if _is_short(value)]
+    values = _every_nth([value for records in first for value in records.values])
+    return _short(values, values)
 
 
 def _sampled_records(first: Iterable[SourceRecords]) -> list[tuple[bytes | None, Headers]]:
     """Return values and headers of records, evenly spaced, for the detection of an envelope."""
     found = [record for records in first for record in zip(records.values, records.headers, strict=True)]
-    return [(value, headers) for value, headers in _every_nth(found) if _is_short(value)]
+    records = _every_nth(found)
+    return _short(records, [value for value, _ in records])
 
 
 def _every_nth(records: list[_Sampled]) -> list[_Sampled]:
     return records[:: max(1, len(records) // DETECTION_RECORDS)]
 
 
-def _is_short(value: bytes | None) -> bool:
-    return value is None or len(value) <= MAX_DETECTION_BYTES
+def _short(records: list[_Sampled], values: Sequence[bytes | None]) -> list[_Sampled]:
+    """Return the records with short values; a few of the long ones if no value is short."""
+    is_short = [value is not None and len(value) <= MAX_DETECTION_BYTES for value in values]
+    if not any(is_short):
+        return records[:LONG_RECORDS]
+    return [
+        record for record, is_kept, value in zip(records, is_short, values, strict=True) if is_kept or value is None
+    ]
 
 
 def _by_record_key(records: SourceRecords) -> ParsedBatch:

@@ -315,3 +315,10 @@ def test_inspector_first_records_with_impossible_times_are_not_the_oldest() -> N
     records = [batch([b'{"user": "a", "at": %d}' % time], partition=time % 5) for time in (1, START - 86_400_000)]
     assert inspector.oldest_ms(records) == START - 86_400_000
     assert inspector.oldest_ms(records[:1]) is None
+
+
+def test_inspector_records_that_are_all_long_have_their_format() -> None:
+    values = [json.dumps({"u": f"u{i % 9}", "at": START + i, "text": "x" * 70_000}).encode() for i in range(60)]
+    found = inspected([batch(values)])
+    assert found["format"]["splitter_format"] == {"name": "json"}
+    assert (found["keys"][0]["name"], found["times"][-1]["name"]) == ("u", "at")
