@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,7 +21,11 @@ from helpers.kafka import START_MS, Pipeline, Source, zipf_records
 from helpers.recorded_runs import INVALID, PARTITIONS, TUPLES, WINDOW_MS, recorded
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.hashing import partition_of_keys
+from skewless.cli.audit_scope import find
 from skewless.cli.main import main
+from skewless.errors import ConfigurationError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.operations.offset_range import committed_by_splitter
 from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import audit_job as job
 from skewless.spark import kafka_options, kafka_source
@@ -88,24 +93,27 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
         | {"window_start": moved["window_start"] + 60_000_000, "window_end": moved["window_end"] + 60_000_000},
         gone["at"]: None,
         twice["at"]: twice | {"revision": twice["revision"] - 1},
+        "foreign": changed,  # no window in its key
     }
     for at, plant in plants.items():
         write_result(drained, plant and {name: plant[name] for name in plant if name != "at"}, at)
     failures = audit(drained, "--json", "--out", str(tmp_path / "out"))
     assert failures.exit_code == 1
     found = {f"{row['window_start']}/{row['key']}": row for row in json.loads(failures.stdout)["first_differences"]}
-    assert {at: row["kind"] for at, row in found.items()} == dict.fromkeys(plants, "different") | {
+    assert {at: row["kind"] for at, row in found.items()} == dict.fromkeys(plants.keys() - {"foreign"}, "different") | {
         moved["at"]: "missing",
         gone["at"]: "missing",
         list(plants)[4]: "unexpected",
         twice["at"]: "duplicate",
+        "None/None": "unexpected",
     }
     assert json.loads(found[lost["at"]]["expected"])["count"] == lost["count"]
     assert json.loads(found[lost["at"]]["found"])["count"] == lost["count"] - 1
-    assert "differ in 7 places" in failures.stderr
-    assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 7
+    assert "differ in 8 places" in failures.stderr
+    assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 8
     parts = [part.read_text() for part in (tmp_path / "out" / "differences").glob("*.json")]
-    assert sum(len(part.splitlines()) for part in parts) == 7
+    assert sum(len(part.splitlines()) for part in parts) == 8
+    write_result(drained, None, "foreign")  # no other test knows it
 
 
 @pytest.mark.thorough
@@ -140,6 +148,58 @@ def test_audit_of_a_running_pipeline_compares_closed_windows(broker: str, spark:
     report = json.loads(done.stdout)
     assert report["compared"] >= 200
     assert report["left_out"]["windows that are not closed yet"] > 0
+
+
+def read_offsets(pipeline: Pipeline) -> int:
+    """Return the number of offsets that the splitter has committed."""
+    try:
+        committed = committed_by_splitter(OffsetReader(pipeline.settings.kafka), pipeline.settings)
+    except ConfigurationError:  # none
+        return 0
+    return sum(sum(offsets.values()) for offsets in committed.values())
+
+
+def has_processed(pipeline: Pipeline, records: int) -> bool:
+    """Return whether all stages have processed all records that were sent."""
+    return read_offsets(pipeline) >= records and find(OffsetReader(pipeline.settings.kafka), pipeline.settings).settled
+
+
+@pytest.mark.thorough
+def test_audit_of_a_stopped_pipeline_whose_updates_wait_has_no_difference(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The last updates of open windows wait for their interval, also when the pipeline stops."""
+    source = Source(broker, 1)
+    aggregator = {"emit": "updates", "emit_interval_s": 3_600, "window_s": 600}
+    pipeline = Pipeline(broker, tmp_path, source, aggregator=aggregator, **LATENESS)
+    for number in range(2):
+        source.send((0, json.dumps({"key": f"k{key}", "value": 1, "time": START_MS}).encode()) for key in range(5))
+        with pipeline.running() as supervisor:
+            sent = 5 * (number + 1)
+            until(lambda: supervisor.poll(0) is not None and has_processed(pipeline, sent))  # noqa: B023
+    done = audit(pipeline, "--json")
+    assert done.exit_code == 1, "nothing is closed, so nothing is compared"
+    report = json.loads(done.stdout)
+    assert (report["settled"], report["compared"], report["differences"]) == (True, 0, 0)
+
+
+@pytest.mark.thorough
+def test_audit_after_a_bounded_run_leaves_out_windows_of_newer_records(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    source = Source(broker, 1)
+    source.send(zipf_records(500, 1, seed=4, keys=50))
+    pipeline = Pipeline(broker, tmp_path, source, **LATENESS)
+    pipeline.drain()
+    source.send([(0, json.dumps({"key": "new", "value": 1, "time": START_MS + 10**9}).encode())])
+    splitter = pipeline.start("splitter")
+    until(lambda: read_offsets(pipeline) > 500)
+    splitter.send_signal(signal.SIGTERM)
+    splitter.wait(WAIT_S)
+    done = audit(pipeline, "--json")
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["settled"], report["differences"]) == (0, False, 0), done.output
+    assert report["left_out"]["windows that are not closed yet"] >= 1
 
 
 @pytest.mark.thorough

@@ -72,8 +72,11 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
         micro_batches = _complete_micro_batch(offset_reader, settings)
         # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
         # splitter's offsets, so these offsets cover all records of the closed windows.
-        ranks_closed_until = closed_windows(offset_reader, settings, topology.RANKING_STAGE) if ranked else {}
-        closed_until = by_watermark = closed_windows(offset_reader, settings)
+        stages = [topology.RESULTS_STAGE, *([topology.RANKING_STAGE] if ranked else [])]
+        without_end, with_end = (
+            {stage: closed_windows(offset_reader, settings, stage, end=end) for stage in stages}
+            for end in (None, MAX_WATERMARK)
+        )
         splitter_offsets = committed_by_splitter(offset_reader, settings)
     # All records that were read are processed if the splitter holds no tuples, no later stage has lag, and the splitter
     # has not moved meanwhile.
@@ -85,7 +88,11 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in topics}
     settled = settled and committed_by_splitter(offset_reader, settings) == splitter_offsets
     settled = settled and _micro_batches(offset_reader, settings) == micro_batches
-    if settled and settings.aggregator.emit == "updates":
+    closed = with_end if settled else without_end
+    closed_until = by_watermark = closed[topology.RESULTS_STAGE]
+    ranks_closed_until = closed.get(topology.RANKING_STAGE, {})
+    # The last updates of open windows may wait for their interval.
+    if settled and settings.aggregator.emit == "updates" and not settings.aggregator.emit_interval_s:
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
         ranks_closed_until = dict.fromkeys(written.get("top", ()), MAX_WATERMARK)
     truncated = [

@@ -10,15 +10,22 @@ from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
 
 def closed_windows(
-    offset_reader: OffsetReader, settings: PipelineSettings, stage: str = topology.RESULTS_STAGE
+    offset_reader: OffsetReader,
+    settings: PipelineSettings,
+    stage: str = topology.RESULTS_STAGE,
+    *,
+    end: int | None = MAX_WATERMARK,
 ) -> dict[int, int]:
-    """Return up to which time a stage has closed windows; MAX_WATERMARK after a bounded run."""
+    """Return up to which time a stage has closed windows; `end` after a bounded run. None: without regard to its end.
+
+    Once the source has new records after a bounded run, its end says nothing.
+    """
     closed_until = {}
     committed_offsets = offset_reader.committed(settings.group(stage), settings.topic(topology.stage(stage).input))
     for partition, offset in committed_offsets.items():
         checkpoint = decode_checkpoint(offset.checkpoint)
-        if read_watermarks(checkpoint).watermark() == MAX_WATERMARK:
-            closed_until[partition] = MAX_WATERMARK
+        if end is not None and read_watermarks(checkpoint).watermark() == MAX_WATERMARK:
+            closed_until[partition] = end
         elif checkpoint.closed_until is not None:
             closed_until[partition] = checkpoint.closed_until
     return closed_until

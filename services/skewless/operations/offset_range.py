@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, unknown
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.stages.splitter.checkpoint import decode_checkpoint, start_of
@@ -63,7 +63,7 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
     Raises ConfigurationError if the topic does not have a requested partition or offset.
     """
     begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
-    among_several = topic if settings.has_several_sources else None
+    among_several = topic_plan.source_topics(settings) if settings.has_several_sources else ()
 
     def resolve(option: str, where: str) -> dict[int, int]:
         match where:
@@ -76,7 +76,7 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
             case "committed":
                 return begin_offsets | committed_by_stage(offset_reader, settings, stage, topic)
         if where.lstrip().startswith("{"):
-            return _parse_offsets(option, where, begin_offsets, end_offsets, among_several)
+            return _parse_offsets(option, where, begin_offsets, end_offsets, topic=topic, among_several=among_several)
         return offset_reader.at_time(topic, parse_instant(option, where, WHERE))
 
     starts, ends = begin_offsets | resolve("--starting-offsets", start), end_offsets | resolve("--ending-offsets", end)
@@ -147,16 +147,27 @@ def has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str,
     return has_records_after(offset_reader, topic, offsets)
 
 
-def _parse_offsets(
-    option: str, text: str, begin: Mapping[int, int], end: Mapping[int, int], topic: str | None
+def _parse_offsets(  # noqa: PLR0913 - the topic of both ranges, and its place in the text
+    option: str,
+    text: str,
+    begin: Mapping[int, int],
+    end: Mapping[int, int],
+    *,
+    topic: str,
+    among_several: Collection[str],
 ) -> dict[int, int]:
-    """Return offsets by partition. They are those of `topic` if the text has offsets of several topics."""
-    form = '{"0": 1000}' if topic is None else f'{{"{topic}": {{"0": 1000}}}}'
+    """Return offsets of a topic by partition. The text has offsets by topic if there are several."""
+    form = f'{{"{topic}": {{"0": 1000}}}}' if among_several else '{"0": 1000}'
     try:
-        if topic is None:
-            offsets = msgspec.json.decode(text, type=dict[int, int])
+        if among_several:
+            by_topic = msgspec.json.decode(text, type=dict[str, dict[int, int]])
+            if others := sorted(by_topic.keys() - among_several):
+                raise ConfigurationError(
+                    *(f"{option}: {unknown('source topic', name, among_several)}" for name in others)
+                )
+            offsets = by_topic.get(topic, {})
         else:
-            offsets = msgspec.json.decode(text, type=dict[str, dict[int, int]]).get(topic, {})
+            offsets = msgspec.json.decode(text, type=dict[int, int])
     except msgspec.DecodeError as error:
         raise ConfigurationError(f"{option}: {text} is not offsets by partition like {form}: {error}") from None
     problems = [

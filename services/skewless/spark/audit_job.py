@@ -198,7 +198,7 @@ def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings, 
     key_parts = F.split("record_key", "/", 2)
     return joined.select(
         key_parts[0].try_cast("bigint").alias("window_start"),
-        key_parts[1].alias("key"),
+        F.get(key_parts, F.lit(1)).alias("key"),  # null for a foreign key
         F.coalesce("key_partition", "partition").alias("partition"),
         "expected",
         "found",

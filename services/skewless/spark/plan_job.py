@@ -14,7 +14,7 @@ from skewless.lab.simulation.planning import plan as planning_of
 from skewless.lab.simulation.recommend import Demand
 from skewless.lab.simulation.simulation import Simulation
 from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan
-from skewless.spark import kafka_source
+from skewless.spark import kafka_source, user_module
 from skewless.spark.record_columns import record_columns
 
 BLOCKS = "partition int, progress double, block binary, tuples long, late long, bad long, first_ms long, last_ms long"
@@ -24,6 +24,7 @@ _BLOCK_TYPES = (pa.int32(), pa.float64(), pa.binary(), *([pa.int64()] * 5))
 
 def blocks_of(records: DataFrame, read_plan: ReadPlan) -> DataFrame:
     """Parse records of Spark's Kafka source into blocks of tuples. Each task must read its part in offset order."""
+    user_module.send(records.sparkSession, read_plan.splitter)
     columns = kafka_source.of_topic(records, read_plan.splitter)
     return columns.mapInArrow(partial(to_blocks, read_plan=read_plan), BLOCKS)
 

@@ -246,7 +246,7 @@ def _compared(  # noqa: PLR0913, PLR0917 - of this module alone
     key_parts = F.split("record_key", "/", 2)
     rows = (
         joined.withColumn("window_start", key_parts[0].try_cast("bigint"))
-        .withColumn("key", key_parts[1])
+        .withColumn("key", F.get(key_parts, F.lit(1)))  # null for a foreign key
         .join(refused.withColumn("refused", F.lit(True)), "record_key", "left")
     )
     too_old = F.when(F.col("window_start") < since, TOO_OLD) if since is not None else F.lit(None).cast("string")
