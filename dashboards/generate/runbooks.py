@@ -54,9 +54,9 @@ A partition has lag and is assigned to a process, but its committed offset has n
 - Read the log of the process that shows the partition. Does it abort transactions repeatedly, or restore state?
 - An open transaction of another producer blocks read_committed consumers. Its records become readable when it ends, or
   when the broker's `transaction.max.timeout.ms` has passed.
-- A partition may wait for others on purpose, if `skewless_join_paused_partitions`, `skewless_repartition_paused_partitions`
-  or `skewless_splitter_paused_partitions` is above 0: see *SkewlessJoinStopped*, and
-  [Partitions of different speeds](../explanation/time.md#partitions-of-different-speeds).
+- A partition may wait for others on purpose, if `skewless_join_paused_partitions`,
+  `skewless_repartition_paused_partitions` or `skewless_splitter_paused_partitions` is above 0: see
+  *SkewlessJoinStopped*, and [Partitions of different speeds](../explanation/time.md#partitions-of-different-speeds).
 - If only this process is affected, end it. Another process is assigned its partitions and continues at the committed
   offsets.
 """,
@@ -225,8 +225,8 @@ the lag reaches the log start offset, records are lost, and the stage ends with 
 
 - Increase the retention of the topic first.
 - Then see *SkewlessLagGrowing*. A stage that does not run has lag, too.
-- A pipeline that has just begun to read an old topic from its start has this lag until it has caught up. So has one that
-  catches up with a topic of which retention has left little before.
+- A pipeline that has just begun to read an old topic from its start has this lag until it has caught up. So has one
+  that catches up with a topic of which retention has left little before.
 """,
     "SkewlessOffsetsExpiring": """
 No process of a stage has run for three days. A broker deletes the committed offsets of a group without members after

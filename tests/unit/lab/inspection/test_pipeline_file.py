@@ -129,7 +129,7 @@ def test_pipeline_file_lateness_is_readable_and_covers_the_disorder(
 
 
 def test_pipeline_file_few_times_by_mistake_change_neither_lateness_nor_windows(tmp_path: Path) -> None:
-    values = [
+    values: list[bytes | None] = [
         json.dumps({"u": f"u{i % 9}", "ts": 0 if i % 500 == 9 else START_MS + 1000 * i}).encode() for i in range(2_000)
     ]
     report = report_of(values)
