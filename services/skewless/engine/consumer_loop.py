@@ -433,7 +433,7 @@ class ConsumerThread(threading.Thread):
         return fetched
 
     def _ranges_of_paused(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Return first and last offsets of paused partitions, asked for every few seconds: a fetch would tell them.
+        """Return first and last offsets of paused partitions, asked for every few seconds: a fetch would give them.
 
         Not within a call of the consumer, as `BrokerQueries` says.
         """

@@ -407,14 +407,18 @@ def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | Non
 
 
 def _without_partitions(splitter: StageStatus | None) -> Iterator[str]:
-    """Yield a line if the splitter has more processes than source partitions."""
+    """Yield a line if the splitter has more processes than the largest source topic has partitions.
+
+    The partitions of each topic are assigned on their own, to the first processes.
+    """
     if splitter is None:
         return
-    processes, partitions = len(splitter.group.members), sum(map(len, splitter.lag.values()))
+    processes, partitions = len(splitter.group.members), max(map(len, splitter.lag.values()), default=0)
     if processes > partitions:
+        of_topic = " of the largest topic" if len(splitter.lag) > 1 else ""
         yield (
-            f"{splitter.name}: {processes} processes for {partitions} source partitions, so {processes - partitions} "
-            f"without work: set replicas.{splitter.name}, or add partitions to the source"
+            f"{splitter.name}: {processes} processes for {partitions} source partitions{of_topic}, so "
+            f"{processes - partitions} without work: set replicas.{splitter.name}, or add partitions to the source"
         )
 
 

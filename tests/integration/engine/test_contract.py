@@ -87,7 +87,7 @@ async def test_consumer_loop_one_thread_calls_the_consumer_and_the_event_loop_ru
 async def test_consumer_loop_lag_of_a_paused_partition_grows_with_its_topic(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fetch tells where a log ends. Nothing is fetched of a partition that waits for others."""
+    """A fetch gives the end of a log. Nothing is fetched of a partition that waits for others."""
     monkeypatch.setattr(consumer_loop, "PAUSED_RANGES_S", 0.1)
 
     class Waiting(Copy):

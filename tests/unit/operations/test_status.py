@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -209,3 +210,11 @@ def test_splitter_with_more_processes_than_source_partitions_is_a_warning() -> N
     (warning,) = status._without_partitions(stage("splitter", three, {0: 0, 1: 0}))
     assert warning.startswith("splitter: 3 processes for 2 source partitions, so 1 without work: set replicas.splitter")
     assert list(status._without_partitions(None)) == []
+
+
+def test_splitter_with_more_processes_than_the_largest_topic_has_partitions_is_a_warning() -> None:
+    """The partitions of each topic are assigned to the first processes."""
+    four = GroupDescription("Stable", tuple(f"p-splitter-{number}" for number in range(4)))
+    splitter = replace(stage("splitter", four), lag={"a": {0: 0, 1: 0}, "b": {0: 0, 1: 0}})
+    (warning,) = status._without_partitions(splitter)
+    assert warning.startswith("splitter: 4 processes for 2 source partitions of the largest topic, so 2 without work")
