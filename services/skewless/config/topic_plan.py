@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 NO_SIZE_RETENTION = {"retention.bytes": "-1"}
 """Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
+DELETE_RETENTION_MS = str(7 * 86_400_000)
+"""Time for which a deletion of a result can be read, as long as brokers keep the offsets of a stopped stage."""
 MAX_SEGMENT_MS = 7 * 86_400_000
 """Kafka's default of segment.ms. Records are deleted by segments, so a shorter retention needs shorter segments."""
 
@@ -86,6 +88,8 @@ def _options(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str
     options = {"cleanup.policy": topic.cleanup, **EVENT_TIME_OPTIONS, **MESSAGE_SIZE_OPTIONS}
     if topic.cleanup == "compact":
         options |= COMPACTION_OPTIONS | results_retention(topic, settings)
+        if topic.public:  # a reader that is stopped for longer misses deletions, and keeps results that are gone
+            options["delete.retention.ms"] = DELETE_RETENTION_MS
     else:
         # The timestamp of public records is their event time, so retention by time would delete old results at once.
         options["retention.ms"] = "-1" if topic.public else str(round(settings.topics.internal_retention_s * 1000))
