@@ -44,8 +44,8 @@ REFUSED_ROWS = 'skewless_sink_rows_total{outcome="refused"}'
 
 def _growth(counter: str) -> str:
     """Return the growth of a counter by stage over 10 minutes, including what it counted before its first scrape."""
-    # A series that was there in the day before is not new: scrapes may fail.
-    known = f"present_over_time({counter}[1d] offset 10m)"
+    # A series that was there in the half hour before is not new: scrapes may fail.
+    known = f"present_over_time({counter}[30m] offset 10m)"
     return f"sum by ({STAGE}) (\n  {counter} unless {known}\n  or increase({counter}[10m])\n)"
 
 

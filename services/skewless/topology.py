@@ -104,6 +104,9 @@ class Stage:
     """Name of the stage's section in the settings of the pipeline."""
     changelog: str | None = None
     """Compacted topic from which its state is restored."""
+    results_need_changelog: bool = False
+    """Whether results would be wrong without this state. Without theirs, the router learns the hot keys again, and the
+    observer lacks the ticks that are open."""
     singleton: bool = False
     """Whether a single process must read all partitions."""
     described_topics: tuple[str, ...] = ()
@@ -242,6 +245,7 @@ STAGES = (
         event_time="skewless.stages.join.event_time:states",
         section="join",
         changelog="join-changelog",
+        results_need_changelog=True,
         described_topics=("left", "right"),  # if they are repartitioned, it tracks the watermarks of their partitions
         needs=Condition("join"),
     ),
@@ -301,6 +305,7 @@ STAGES = (
         event_time="skewless.stages.window_event_time:states",
         section="aggregator",
         changelog="aggregator-changelog",
+        results_need_changelog=True,
         needs=AGGREGATION,
     ),
     Stage(
@@ -313,6 +318,7 @@ STAGES = (
         event_time="skewless.stages.window_event_time:states",
         section="aggregator",
         changelog="ranker-changelog",
+        results_need_changelog=True,
         singleton=True,
         needs=RANKED,
     ),

@@ -336,8 +336,10 @@ tls:
 {{- /* `skewless status` does not miss a stage that the pipeline does without. */}}
 {{- $without := dict -}}
 {{- range $name, $stage := .Values.stages }}
-{{- if and (kindIs "map" $stage) (kindIs "float64" $stage.replicas) }}
+{{- if and (kindIs "map" $stage) (ne $name "all") }}
+{{- if not (kindIs "invalid" $stage.replicas) }}
 {{- if eq (int $stage.replicas) 0 }}{{ $_ := set $without $name 0 }}{{ end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- with $without }}{{ $_ := set $config "replicas" . }}{{ end }}

@@ -70,7 +70,7 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
     if counts.reasons.counts:
         click.echo(f"invalid records: {counts.reasons}; `skewless dead-letters list` has all reasons")
     if expired := counts.reasons.expired:
-        click.secho(f"warning: {expired_line(expired, settings)}", fg="yellow")
+        click.secho(f"warning: {expired_line(expired, settings, is_part=not counts.invalid.is_exact)}", fg="yellow")
     if drain:
         check_accepted(counts)
 

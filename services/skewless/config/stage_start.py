@@ -79,8 +79,7 @@ class StageStart:
     def changelog_of_results(self) -> str | None:
         """Return the topic of the state without which results would be wrong; None for a stage without such a state."""
         name = self.stage.changelog
-        # Without theirs, the router learns the hot keys again, and the observer lacks the ticks that are open.
-        return None if name is None or self.stage.section in ("router", "observer") else self.settings.topic(name)
+        return self.settings.topic(name) if name is not None and self.stage.results_need_changelog else None
 
     def prior_output(self) -> PriorOutputInTopic | None:
         """Return where results of an earlier start are: in the first output topic. None for a stage without topics."""

@@ -124,7 +124,7 @@ class ConsumerThread(threading.Thread):
         self._topics_checked_at = time.monotonic()
         self._paused_ranges: LogRanges = {}
         """Log ranges of paused partitions as of the last request."""
-        self._paused_read_at = -math.inf
+        self._paused_due_at = -math.inf
         self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
         self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.kind != "user" for source in inputs))
         self._timeouts = ConsecutiveTimeouts(transport.transaction_timeout_s)
@@ -375,7 +375,10 @@ class ConsumerThread(threading.Thread):
             except TransactionAbortedError as failure:
                 self._raise_if_too_large(failure)
                 raise
-        log_ranges = self._log_ranges() | (self._ranges_of_paused() if positions is None else {})
+        log_ranges = self._log_ranges()
+        if positions is None:
+            for partition, (begin, end) in self._ranges_of_paused().items():
+                log_ranges[partition] = begin, max(end, log_ranges.get(partition, (0, 0))[1])
         self._on_loop.post(self._executor.update_lag, log_ranges, self._fetch_positions())
 
     def _flush_and_commit(self, revoked: Collection[TopicPartition], positions: FetchPositions) -> None:
@@ -438,11 +441,13 @@ class ConsumerThread(threading.Thread):
         Not within a call of the consumer, as `BrokerQueries` says.
         """
         paused = self._assignment.paused
-        now = time.monotonic()
-        if paused and now - self._paused_read_at >= PAUSED_RANGES_S:
-            self._paused_read_at = now
-            with suppress(UnavailableError, BrokerError):
+        if paused and time.monotonic() >= self._paused_due_at:
+            pause_s = PAUSED_RANGES_S
+            try:
                 self._paused_ranges = BrokerQueries(self._session.consumer).ranges(paused)
+            except (UnavailableError, BrokerError):
+                pause_s *= 6  # the request has waited for an answer, and so have the other partitions
+            self._paused_due_at = time.monotonic() + pause_s
         return {partition: self._paused_ranges[partition] for partition in paused & self._paused_ranges.keys()}
 
     def _log_ranges(self) -> dict[TopicPartition, tuple[int, int]]:

@@ -67,12 +67,13 @@ class Reasons:
     def __init__(self, records: Iterable[Invalid | None] = ()) -> None:
         self._counts: Counter[str] = Counter()
         self._newest: dict[str, Invalid] = {}
-        self.expired = self.expired_records = 0
+        self.expired = self.expired_records = self.records = 0
         for record in records:
             self.add(record)
 
     def add(self, record: Invalid | None) -> None:
-        """Count a record."""
+        """Count a record. Others than dead letters have no reason."""
+        self.records += 1
         if record is not None and record.expired:
             self.expired += record.expired
             self.expired_records += 1
@@ -139,10 +140,12 @@ def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int
     late = recent_records(offsets, topics.get("late"), since_ms, late_tuple)
     invalid = recent_records(offsets, topics.get("dead-letters"), since_ms, invalid_record)
     reasons = Reasons(invalid.contents)
+    # Of many dead letters, only the last ones are read.
+    expired_records = round(invalid.number * reasons.expired_records / max(1, len(invalid.contents)))
     is_measured = max(late.number, invalid.number) >= MIN_RECORDS and "tuples" in topics
     return DataQuality(
         late=late.number,
-        invalid=invalid.number - reasons.expired_records,
+        invalid=invalid.number - expired_records,
         dead_letters=invalid.number,
         accepted=_accepted(offsets, topics["tuples"], since_ms) if is_measured else 0,
         reasons=reasons,
@@ -183,7 +186,8 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
     """Return a line for each share that is too large, `late` and `invalid`, and for `expired` tuples."""
     found = {}
     if expired := quality.reasons.expired:
-        found["expired"] = expired_line(expired, settings)
+        is_part = quality.dead_letters > quality.reasons.records
+        found["expired"] = expired_line(expired, settings, is_part=is_part)
     if quality.late_share > max_late_share:
         current_ms = settings.event_time.lateness_ms
         required_s = readable_s(current_ms + increase_ms(quality, settings.event_time_rules(), max_late_share))
@@ -198,13 +202,17 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
     return found
 
 
-def expired_line(tuples: int, settings: PipelineSettings) -> str:
-    """Return what it means that tuples came after their windows had expired, and what to do."""
+def expired_line(tuples: int, settings: PipelineSettings, *, is_part: bool) -> str:
+    """Return what it means that tuples came after their windows had expired, and what to do.
+
+    `is_part`: there are further dead letters that were not read.
+    """
     retention_s = settings.aggregator.closed_window_retention_s
+    at_least = "at least " if is_part else ""
     return (
-        f"{tuples:,} tuples came after their windows had expired, and are in no result: source partitions are further "
-        f"apart than aggregator.closed_window_retention_s, which is {retention_s:.15g}. Raise it, and count again with "
-        "`skewless reset --to-start`"
+        f"{at_least}{tuples:,} tuples came after their windows had expired, and are in no result: source partitions "
+        f"are further apart than aggregator.closed_window_retention_s, which is {retention_s:.15g}. Raise it, and "
+        "count again with `skewless reset --to-start`"
     )
 
 

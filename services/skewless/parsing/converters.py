@@ -201,8 +201,14 @@ def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
             problems[i] = "is not ISO 8601"
             result.append(0)
             continue
-        # The usual form, with two digits of seconds, needs no second look.
-        if not (len(text) > 19 and text[19] in _AFTER_SECONDS and text[16] == ":") and not _ISO.fullmatch(text):
+        length = len(text)
+        # The usual forms need no second look: with two digits of seconds, of minutes without more, and dates.
+        is_usual = (
+            text[13] == ":" == text[16] and (length == 19 or text[19] in _AFTER_SECONDS)
+            if length >= 19
+            else length == 10 or (length == 16 and text[13] == ":")
+        )
+        if not is_usual and not _ISO.fullmatch(text):
             problems[i] = "is not ISO 8601"
         elapsed = moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)
         result.append(elapsed.days * 86_400_000 + elapsed.seconds * 1000 + elapsed.microseconds // 1000)

@@ -182,7 +182,11 @@ def _protobuf_decoder(schema: ResultSchema, text_of: Callable[[int], str]) -> To
         if content[:1] != _FIRST_MESSAGE:
             raise BadRecordError(f"not the first message of schema {schema_id}")
         if schema_id not in messages:
-            messages[schema_id] = _message_type(schema, _numbers_of(text_of(schema_id)))
+            text = text_of(schema_id)
+            try:
+                messages[schema_id] = _message_type(schema, _numbers_of(text))
+            except TypeError:  # numbers that are used twice, as in nested messages
+                raise BadRecordError(f"schema {schema_id} is not that of a result") from None
         try:
             found = messages[schema_id].FromString(content[1:])
         except DecodeError:

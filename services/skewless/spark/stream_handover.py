@@ -165,4 +165,4 @@ def _metadata(start: StageStart, committed: CommittedOffset, to: Engine) -> str:
     else:
         windows = msgspec.structs.replace(decode_window_checkpoint(metadata.checkpoint), batch=UNSET)
         checkpoint = msgspec.json.encode(windows).decode()
-    return encode_offset_metadata(checkpoint, _schema(start.settings, to), metadata.topic_id)
+    return encode_offset_metadata(checkpoint, _schema(start.settings, to), metadata.topic_id, metadata.changelog_id)

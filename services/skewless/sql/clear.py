@@ -21,6 +21,7 @@ def tables(database: Database, pipeline: str, others: Iterable[ResultTable] = ()
     of_tables = [
         (name, statements[statement], ())
         for statements in _statements(database, others)
+        if not schema.other_pipelines(database, statements.table.name, pipeline)  # the rows are theirs
         for name, statement in ((statements.table.name, "results_exist"), (statements.table.refused, "refused_exist"))
     ]
     for name, statement, parameters in (*of_tables, offsets):

@@ -27,6 +27,7 @@ _BY_STATE: Mapping[str, tuple[ErrorClass, str]] = {
     "55P03": (_C.TRANSIENT, "lock_timeout"),
     "57014": (_C.TRANSIENT, "statement_timeout"),
     "25006": (_C.UNAVAILABLE, "read_only"),
+    "23502": (_C.VALUE, "value"),  # NULL: a result from before its aggregate was added
     "23505": (_C.DUPLICATE, "duplicate"),
 }
 _BY_CLASS: Mapping[str, tuple[ErrorClass, str]] = {

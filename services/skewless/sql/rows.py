@@ -69,7 +69,7 @@ class RowDecoder:
         self._converters = [
             (index, converter)
             for index, column in enumerate(table.contents)
-            if (converter := _converter(column)) is not None
+            if (converter := _converter(column, is_later=column.name in later)) is not None
         ]
 
     def __call__(self, value: bytes) -> Row:
@@ -117,12 +117,12 @@ _FIELD_TYPES: dict[Kind, Any] = {
 """Python type of each kind of a result but `json`."""
 
 
-def _converter(column: Column) -> Callable[[Any], Any] | None:
+def _converter(column: Column, *, is_later: bool) -> Callable[[Any], Any] | None:
     match column.kind:
         case "decimal":
             return _whole if not column.decimals else functools.partial(_exact, decimals=column.decimals)
         case "json":
-            return functools.partial(_list_text, nullable=column.nullable)
+            return functools.partial(_list_text, nullable=column.nullable or is_later)
     return None
 
 

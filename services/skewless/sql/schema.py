@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterable, Iterator
 
 from skewless.engine.start_checks import RESET
@@ -11,8 +10,6 @@ from skewless.errors import StoreError
 from skewless.sql.database import Database
 from skewless.sql.errors import ErrorClass
 from skewless.sql.statements import quote, split
-
-log = logging.getLogger(__name__)
 
 OFFSETS = "skewless_offsets"
 TABLE_NAME = "table_name"
@@ -36,8 +33,6 @@ def apply(database: Database) -> None:
     """
     statements = database.statements
     if _is_complete(database):
-        if statements.table.adds and not [*differences(database)]:
-            _replace_view(database)
         return
     database.lock_schema()
     for statement in split(statements["migrations"]):
@@ -54,26 +49,8 @@ def apply(database: Database) -> None:
         database.execute(statement)
     if statements.table.adds:
         _require_none(database, _table_differences(database))  # otherwise the view could not be created
-        _create_view(database)
-    database.unlock_schema()
-
-
-def _create_view(database: Database) -> None:
-    for statement in split(database.statements["view"]):
-        database.execute(statement)
-
-
-def _replace_view(database: Database) -> None:
-    """Create the view again: results of the same names may be others. A user without the right to do so keeps it."""
-    database.lock_schema()
-    try:
-        _create_view(database)
-    except database.errors as error:
-        database.rollback()
-        if database.failure_of(error).error_class is not ErrorClass.PERMANENT:
-            raise
-        log.warning("view %s is not replaced: %s", database.statements.table.view_name, error)
-        database.begin()  # for the end of the lock
+        for statement in split(statements["view"]):
+            database.execute(statement)
     database.unlock_schema()
 
 
@@ -115,10 +92,11 @@ def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[s
         return
     stored = {(writer, name) for writer, name in database.query(database.statements["tables_of_offsets"], (pipeline,))}
     names = {name for writer, name in stored if writer == stage}
-    for (other,) in database.query(database.statements["other_pipelines"], (table.name, pipeline)):
+    for other in other_pipelines(database, table.name, pipeline):
         yield (
             f"table {table.name} in {database.address} is that of pipeline {other}: name another table in "
-            f"{table.setting}, or reset that pipeline if it is gone"
+            f"{table.setting}. If that pipeline is gone, and the rows are those of {pipeline}, delete the rows of "
+            f"{other} in table {OFFSETS}"
         )
     if others := sorted(writer for writer, name in stored if writer != stage and name == table.name):
         yield (
@@ -138,6 +116,13 @@ def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[s
             f"pipeline {pipeline}: a new table would lack the results before them. Restore the table, delete these "
             f"offsets to fill it again from the topic, or {RESET}"
         )
+
+
+def other_pipelines(database: Database, table: str, pipeline: str) -> list[str]:
+    """Return the other pipelines whose offsets are those of a table."""
+    if TABLE_NAME not in _columns(database, OFFSETS):
+        return []
+    return [name for (name,) in database.query(database.statements["other_pipelines"], (table, pipeline))]
 
 
 def differences(database: Database) -> Iterator[str]:
@@ -178,8 +163,8 @@ def _table_differences(database: Database) -> Iterator[str]:
     needed = {name for (name,) in database.query(statements["required_select"], (table.name,))}
     for name in sorted(needed - {column.name for column in table.columns}):
         yield (
-            f"table {table.name}: column {name} is of no result, and needs a value in each row: drop the column, or "
-            "allow NULL in it"
+            f"table {table.name}: column {name} is of no result, and needs a value in each row: drop the column, "
+            "allow NULL in it, or give it a default"
         )
     key = {name for (name,) in database.query(statements["key_select"], (table.name,))}
     if key != KEY:

@@ -196,6 +196,8 @@ class SqliteDatabase(Database):
             return Failure(_C.UNAVAILABLE, "connection", message)
         if code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
             return Failure(_C.DUPLICATE, "duplicate", message)
+        if code == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # a result from before its aggregate was added
+            return Failure(_C.VALUE, "value", message)
         error_class, cause = _BY_CODE.get(code & 0xFF, (_C.PERMANENT, "refused"))
         if "no such table" in message:
             message += "; create the tables (`skewless sink schema` prints them), or set sink.create to true"

@@ -57,17 +57,6 @@ def test_view_shows_the_results_with_the_mean(database: TestDatabase) -> None:
     assert rows(database, "count, mean, revision", "p_results") == {"a": (4, 2.75, 1)}
 
 
-def test_view_after_a_change_of_what_a_name_means_shows_the_new_results(database: TestDatabase) -> None:
-    values = {"amount": {"field": "a"}, "price": {"field": "b"}}
-    sums = [{"sum": "amount"}, {"sum": "price"}]
-    first = Flusher(database, aggregates=[*sums, {"mean": "amount", "as": "average"}], values=values)
-    first.start()
-    first.add({"pane": START, "key": "a", "count": 2, "sum_amount": Decimal(10), "sum_price": Decimal(2_000)})
-    assert rows(database, "average", "p_results") == {"a": (5.0,)}
-    Flusher(database, aggregates=[*sums, {"mean": "price", "as": "average"}], values=values).start()
-    assert rows(database, "average", "p_results") == {"a": (1_000.0,)}
-
-
 def test_view_shows_the_parts_of_a_composite_key(database: TestDatabase) -> None:
     process = flusher(database, key={"fields": [{"field": "hour"}, {"field": "category"}]})
     process.add(delta('["8","b"]', 2, 5), delta('["9","\\"a"]'))

@@ -15,6 +15,7 @@ from integration.sql.sql_sink import Sink, result
 from skewless.cli.main import main
 from skewless.errors import StoreError, UnavailableError
 from skewless.operations import result_table
+from skewless.sql import clear
 
 
 @pytest.fixture
@@ -123,6 +124,39 @@ def test_result_from_before_an_aggregate_was_added_is_null(database: TestDatabas
     del earlier["max"]
     after.start().store([(key, json.dumps(earlier).encode())])
     assert database.query("SELECT count, max FROM p") == [(3, None)]
+
+
+def test_result_from_before_an_aggregate_was_added_is_refused_by_a_table_that_needs_it(database: TestDatabase) -> None:
+    sink = Sink(database, aggregates=["count", "sum", "max"]).start()
+    key, value = result("a")
+    earlier = json.loads(value or b"")
+    del earlier["max"]
+    sink.store([(key, json.dumps(earlier).encode()), result("b")])
+    (reason,) = database.query("SELECT reason FROM p_refused")
+    assert "max" in reason[0]
+    assert [key for (key,) in database.query(f"SELECT {database.quoted('key')} FROM p")] == ["b"]
+
+
+def test_list_from_before_its_aggregate_was_added_is_null(database: TestDatabase) -> None:
+    Sink(database, aggregates=["count", "sum"]).start().commit()
+    after = Sink(database, aggregates=["count", "sum", {"largest": "value", "n": 2}])
+    (added,) = (column for column in after.table().columns if column.kind == "json")
+    database.query(f"ALTER TABLE p ADD COLUMN {added.name} {after.database.dialect.type_of(added)}")
+    after.start().store([result("a")])
+    assert database.query(f"SELECT {added.name} FROM p") == [(None,)]
+
+
+def test_reset_leaves_the_rows_of_a_pipeline_that_has_taken_the_table_over(database: TestDatabase) -> None:
+    first = Sink(database, name="other", table="p").start()
+    first.store([result("a")])
+    assert [*clear.tables(first.database, "other")] == ["p", "skewless_offsets"]
+    database.query("UPDATE skewless_offsets SET pipeline = 'p'")
+    Sink(database).start().store([result("b")])
+    database.query(
+        "INSERT INTO skewless_offsets SELECT 'other', stage, topic, " + database.quoted("partition") + ", "
+        "cluster_id, next_offset, checkpoint, state_schema, leader_epoch, table_name, updated_at FROM skewless_offsets"
+    )
+    assert [*clear.tables(first.database, "other")] == ["skewless_offsets"]
 
 
 def test_check_offsets_of_a_development_version_lack_a_column(database: TestDatabase, file: Path) -> None:

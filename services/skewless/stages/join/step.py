@@ -265,6 +265,7 @@ class JoinStep(MultiInputStep):
 
     def _is_read(self, partition: TopicPartition) -> bool:
         """Return whether everything of both sides is read. Nothing that arrives later is waited for here."""
+        self._join_of(partition)  # an error if the other side is assigned to another process
         return all(self._sources[self._partition(side, partition.partition)].at_end for side in Side)
 
     def _stall(self, held: int, waited_for: Iterable[TopicPartition]) -> str:
