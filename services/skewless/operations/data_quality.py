@@ -58,7 +58,7 @@ class Invalid(NamedTuple):
     value: str
     """Beginning of its value, as text."""
     expired: int = 0
-    """Number of tuples if it is no record of a user's topic, but partial results whose windows had expired."""
+    """Number of tuples in partial results whose windows had expired; 0 for a record of a user's topic."""
 
 
 class Reasons:
