@@ -106,10 +106,15 @@ def results_of(elements: Iterable[str | Mapping[str, Any]], values: Sequence[Val
     return tuple(results.values())
 
 
+def name_in(element: Mapping[str, Any]) -> str:
+    """Return the name of the aggregate of an element, whose arguments may precede it."""
+    return next((name for name in element if name in AGGREGATES), next(iter(element), ""))
+
+
 def _choice(element: Mapping[str, Any]) -> AggregateChoice:
     arguments = dict(element)
     names = arguments.pop(_NAMES, None)
-    name = next((name for name in arguments if name in AGGREGATES), next(iter(arguments), ""))
+    name = name_in(arguments)
     value = arguments.pop(name, None)
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name}: should be the name of a value")

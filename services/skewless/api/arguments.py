@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from skewless.algorithms.aggregates import AGGREGATES
+from skewless.aggregate_registry import name_in
 from skewless.config.loader import variable_of
 from skewless.config.problems import FROM_ENVIRONMENT
 from skewless.errors import ConfigurationError
@@ -125,7 +125,7 @@ def values_of(aggregates: Sequence[Any], values: Any, splitter: Any) -> dict[str
     if not isinstance(values, Mapping):
         raise ConfigurationError(f"values: must be a mapping from names to fields, not {values!r}")
     own = splitter.get("values") if isinstance(splitter, Mapping) else None
-    named = [_value_of(element) for element in aggregates if isinstance(element, Mapping)]
+    named = [element.get(name_in(element)) for element in aggregates if isinstance(element, Mapping)]
     found = dict(values)
     for value in named:
         if not isinstance(value, str) or value in found or (isinstance(own, Mapping) and value in own):
@@ -138,11 +138,6 @@ def values_of(aggregates: Sequence[Any], values: Any, splitter: Any) -> dict[str
             )
         found[value] = value
     return {name: _as_field(value) for name, value in found.items()}
-
-
-def _value_of(element: Mapping[str, Any]) -> Any:
-    """Return the name of the value of an aggregate, whose own name need not be the first entry."""
-    return next((value for name, value in element.items() if name in AGGREGATES), next(iter(element.values()), None))
 
 
 def _path(name: str, value: Any) -> Path:

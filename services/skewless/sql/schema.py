@@ -49,8 +49,7 @@ def apply(database: Database) -> None:
         database.execute(statement)
     if statements.table.adds:
         _require_none(database, _table_differences(database))  # otherwise the view could not be created
-        for statement in split(statements["view"]):
-            database.execute(statement)
+        database.execute(statements["view"])
     database.unlock_schema()
 
 

@@ -64,15 +64,11 @@ SQLITE = Dialect(
     decimal_merges={merge: f"skewless_{merge}({{}}, {{}})" for merge in MERGES},
     time_ms="skewless_time_ms({})",  # its own functions end at the year 9999
     parameter="?",
-    names={"keyed_table_options": " WITHOUT ROWID"},
+    names={"keyed_table_options": " WITHOUT ROWID", "create_view": "CREATE VIEW IF NOT EXISTS"},
     templates={
         "columns_select": "SELECT name, type FROM pragma_table_info(%s)",
         "required_select": """\
 SELECT name FROM pragma_table_info(%s) WHERE "notnull" AND dflt_value IS NULL""",
-        "view": """\
-DROP VIEW IF EXISTS {view};
-CREATE VIEW {view} AS
-SELECT window_start, window_end, "key", {view_columns}, revision FROM {table}""",
         "key_select": "SELECT name FROM pragma_table_info(%s) WHERE pk > 0",
     },
 )

@@ -56,7 +56,7 @@ class Dialect:
     decimal_merges: Mapping[Merge, str] = field(default_factory=lambda: MERGES)
     """As MERGES, for decimals."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Parts of templates: `table_options`, `keyed_table_options`, `index_in_table`, `index_of_table`."""
+    """Parts of templates: `table_options`, `keyed_table_options`, `index_in_table`, `index_of_table`, `create_view`."""
     preamble: str = ""
     """Statement before those of the schema in a session of another program."""
 
@@ -87,6 +87,7 @@ class Statements:
             "keyed_table_options": "",
             "index_in_table": "",
             "index_of_table": 'CREATE INDEX IF NOT EXISTS {key_index} ON {table} ("key");\n',
+            "create_view": "CREATE OR REPLACE VIEW",
             **dialect.names,
         }
         own = {

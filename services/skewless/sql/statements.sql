@@ -143,5 +143,5 @@ CREATE TABLE IF NOT EXISTS {table} (
 ){table_options}
 
 -- name: view
-CREATE OR REPLACE VIEW {view} AS
+{create_view} {view} AS
 SELECT window_start, window_end, "key", {view_columns}, revision FROM {table}

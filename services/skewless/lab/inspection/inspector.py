@@ -333,9 +333,9 @@ class Inspector:
 
         A time far ahead makes all later records of its partition look late.
         """
-        limit_ms = self._clock_limit_ms
         times = np.concatenate([self._event_times(records) for records in first])
-        return limit_ms if 2 * np.count_nonzero(times > limit_ms) <= len(times) else LAST_INSTANT
+        is_ahead = 2 * np.count_nonzero(times > self._clock_limit_ms) > len(times)
+        return LAST_INSTANT if is_ahead else self._clock_limit_ms
 
     def _event_times(self, records: SourceRecords) -> NDArray[np.int64]:
         if not self._time_fields:
