@@ -87,7 +87,7 @@ BY_PATH: dict[str, Schema] = {
     "metrics.port": PORT,
     "metrics.service.ipFamilies": list_of(choice_of("IPv4", "IPv6")),
     "metrics.service.ipFamilyPolicy": choice_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
-    "monitoring.prometheusRule.disabled": TEXTS,
+    "monitoring.prometheusRule.disabled": list_of(choice_of(*(alert.name for alert in ALERTS))),
     "monitoring.prometheusRule.thresholds": {
         "type": "object",
         "additionalProperties": False,

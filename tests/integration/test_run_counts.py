@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Producer
 
 from helpers.kafka import START_MS, Pipeline, Source
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.operations.run_counts import Count, RunCounter
 
@@ -33,6 +34,9 @@ def test_counts_of_each_run_are_those_of_its_own_records(broker: str, tmp_path: 
     assert newest is not None
     assert (newest.reason, newest.position.topic) == ("malformed JSON", source.topic)
 
+    assert counts.is_exact
+    assert not counts.uncommitted
+
     # Everything is late or invalid in the second run, in transactions of other processes.
     source.send([(0, record("b", START_MS)), (0, record("b", START_MS)), (1, b"{")])
     second = RunCounter(pipeline.settings)
@@ -40,6 +44,47 @@ def test_counts_of_each_run_are_those_of_its_own_records(broker: str, tmp_path: 
     counts = second.counts(exact=True)
     assert (counts.records, counts.results, counts.late, counts.invalid) == (3, Count(0), Count(2), Count(1))
     assert not counts.is_any_accepted
+
+
+def test_up_of_transactions_counts_committed_records_and_names_those_that_it_does_not_read(
+    broker: str, tmp_path: Path
+) -> None:
+    source = Source(broker, 1)
+    pipeline = Pipeline(broker, tmp_path, source)
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": source.topic})
+    producer.init_transactions(WAIT_S)
+
+    def begin(records: int) -> None:
+        producer.begin_transaction()
+        for number in range(records):
+            producer.produce(source.topic, record("a", START_MS + number), partition=0)
+        producer.flush(WAIT_S)
+
+    begin(5)
+    inspect = ["inspect", source.topic, "-b", broker]
+    empty = CliRunner().invoke(main, inspect)
+    assert empty.exit_code == 1
+    unread = "5 records in or after open transactions of producers"
+    assert empty.stderr == f"error: topic {source.topic} has {unread}, and no others\n"
+    producer.abort_transaction(WAIT_S)
+    begin(3)
+    producer.commit_transaction(WAIT_S)
+    begin(1)
+
+    assert (
+        "\nnot read    1 record in or after open transactions of producers\n"
+        in CliRunner().invoke(main, inspect).stdout
+    )
+    created = CliRunner().invoke(main, ["init", source.topic, "-b", broker, "-o", str(tmp_path / "i.yaml"), "--yes"])
+    assert "not read: 1 record in or after open transactions of producers\n" in created.stderr
+    up = ["up", "-f", str(pipeline.file), "--drain", "--log-dir", str(tmp_path / "logs")]
+    first = CliRunner().invoke(main, up)
+    assert first.exit_code == 0, first.output
+    warning = f"warning: topic {source.topic} has 1 record in or after open transactions of producers: "
+    assert f"\n3 records: 1 update of results, 0 late, 0 invalid\n{warning}" in first.stdout
+    producer.commit_transaction(WAIT_S)
+    second = CliRunner().invoke(main, up)
+    assert second.stdout.endswith("\n1 record: 1 update of results, 0 late, 0 invalid\n")
 
 
 def test_up_with_only_invalid_records_prints_the_reason_and_fails(broker: str, tmp_path: Path) -> None:

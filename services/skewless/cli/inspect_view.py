@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from skewless.cli.plain_text import field_label, printable
+from skewless.cli.plain_text import counted, field_label, printable
 from skewless.cli.wide_console import wide_console
 
 SHOWN_KEYS = 10
@@ -55,8 +55,10 @@ def _show_records(console: Console, report: Mapping[str, Any]) -> None:
         f"sizes       {size_parts}",
         f"rate        {'unknown' if rate is None else f'{_number(rate)} records/s, by the Kafka timestamps'}",
     ]
+    if unread := report["uncommitted_offsets"]:
+        lines.insert(1, f"not read    {counted(unread, 'record')} in or after open transactions of producers")
     if advice := report["format"]["advice"]:
-        lines.insert(2, f"advice      {advice}")
+        lines.insert(-3, f"advice      {advice}")
     console.print("\n".join(lines), soft_wrap=True)
 
 

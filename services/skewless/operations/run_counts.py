@@ -23,6 +23,8 @@ ACCEPTED = {"aggregates": ("tuples",), "joined": ("joined", "unmatched-left", "u
 """Topics with results, each with the topics of the records that are neither late nor invalid."""
 MAX_READ = 200_000
 """Records of a topic that are read at most, unless the number must be exact. Of more, the offsets are counted."""
+NEWEST = 1_000
+"""Offsets of a topic of the user of which each is read, to see whether they are those of records."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,11 @@ class RunCounts:
     """What a run has processed."""
 
     records: int
-    """Offsets of the user's topics that were processed. Markers of transactions of producers are included."""
+    """Records of the user's topics that were processed."""
+    is_exact: bool
+    """Whether `records` is exact. Otherwise, it includes aborted records, and markers of transactions."""
+    uncommitted: Mapping[str, OffsetRanges]
+    """Offsets of these topics that a bounded run did not read, because transactions of producers are open."""
     results: Count
     late: Count
     invalid: Count
@@ -57,7 +63,7 @@ def check_accepted(counts: RunCounts) -> None:
     expired = counts.reasons.expired
     if not counts.is_any_accepted or (expired and not counts.results.records):
         after_expiry = f", and {expired:,} tuples came after their windows had expired" if expired else ""
-        records = "1 record" if counts.records == 1 else f"{counts.records:,} records"
+        records = f"{Count(counts.records, counts.is_exact)} record{'' if counts.records == 1 else 's'}"
         raise CheckFailedError(
             f"none of {records} is in a result: {counts.invalid} are invalid, and {counts.late} late{after_expiry}. "
             "Correct the settings, and count again with `skewless reset --to-start`"
@@ -85,7 +91,7 @@ class RunCounter:
         Raises BrokerError if the user may not read a topic, and UnreachableError if no broker answers.
         """
         processed = self._processed()
-        records = sum(map(offset_count, processed.values()))
+        source = self._source_records(processed)
         late = [self._count(name, exact=exact) for name in self._late]
         reasons = Reasons()
         invalid = self._count(
@@ -96,7 +102,9 @@ class RunCounter:
         invalid = Count(invalid.records - expired_records, invalid.is_exact)
         rejected = invalid.records + sum(count.records for count in late)
         return RunCounts(
-            records=records,
+            records=source.records,
+            is_exact=source.is_exact,
+            uncommitted={topic: found for topic in processed if (found := self._offsets.uncommitted(topic))},
             results=self._count(self._results, exact=False),
             late=Count(sum(count.records for count in late), all(count.is_exact for count in late)),
             invalid=invalid,
@@ -125,6 +133,27 @@ class RunCounter:
                 start = starts[partition].offset if partition in starts else max(begin[partition], first)
                 processed[topic][partition] = (start, max(start, committed.offset))
         return processed
+
+    def _source_records(self, processed: Mapping[str, OffsetRanges]) -> Count:
+        """Count the processed records. Markers of transactions and aborted records take offsets, too."""
+        records, is_exact = 0, True
+        for topic, ranges in processed.items():
+            offsets, newest = offset_count(ranges), newest_offsets(ranges, max(1, NEWEST // max(1, len(ranges))))
+            if self._read(topic, newest) == offset_count(newest):
+                records += offsets
+            elif offsets <= MAX_READ and self._is_retained(topic, ranges):
+                records += self._read(topic, ranges)
+            else:
+                records, is_exact = records + offsets, False
+        return Count(records, is_exact)
+
+    def _is_retained(self, topic: str, ranges: OffsetRanges) -> bool:
+        begin = self._offsets.begin(topic)
+        return all(first >= begin[partition] for partition, (first, _) in ranges.items())
+
+    def _read(self, topic: str, ranges: OffsetRanges) -> int:
+        """Return the number of records in these offsets."""
+        return sum(len(messages) for _, messages in read_ranges(self._settings.kafka, topic, ranges))
 
     def _written(self, name: str) -> OffsetRanges:
         """Return the offsets of a topic that were written since the start, and that are not deleted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from skewless.cli.main import main
 MINUTE = 60_000
 
 
-def results(sink: Sink, folder: Path, *options: str) -> Ended:
+def results(sink: Sink, folder: Path, *options: str, window: dict[str, Any] | None = None) -> Ended:
     file = folder / "pipeline.yaml"
     document = sink.settings.model_dump(mode="json", include={"name", "source"})
     document["kafka"] = {"bootstrap_servers": "localhost:1"}
     document["splitter"] = {"key": {"field": "k"}, "value": {"field": "v", "decimals": 1}}
     document["aggregator"] = {"emit": "final", "aggregates": [row.name for row in sink.settings.results]}
+    document["aggregator"] |= {"window": window} if window else {}
     address = sink.settings.table_settings
     document["sink"] = {"url": address.url, "mode": address.mode}
     if address.password is not None:
@@ -57,6 +59,23 @@ def test_results_of_a_table_are_those_of_the_chosen_windows_and_key(database: Te
     none = results(sink, tmp_path, "--key", "z")
     assert none.exit_code == 1
     assert "has no results of key z" in none.stderr
+
+
+def test_results_of_sessions_with_one_start_are_each_shown_once_and_chosen_by_their_own_end(
+    database: TestDatabase, tmp_path: Path
+) -> None:
+    sink = Sink(database, decimals=1).start()
+    ends = {"a": START + MINUTE, "b": START + 2 * MINUTE, "c": START + 3 * MINUTE}
+    sink.store([result(key, window_end=end) for key, end in ends.items()])
+
+    def keys(choice: str) -> list[str]:
+        answer = results(sink, tmp_path, "--json", "--window", choice, window={"session": {"gap_s": 60}})
+        return [json.loads(line)["key"] for line in answer.stdout.splitlines()]
+
+    assert keys("all") == ["a", "b", "c"]
+    assert keys("last") == ["c"]
+    within = datetime.fromtimestamp((START + MINUTE) / 1000, UTC).isoformat()
+    assert keys(within) == ["b", "c"]
 
 
 def test_results_of_partial_results_are_those_of_the_view(database: TestDatabase, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
       skewless init clicks -b kafka:9092 --key user.id -o clicks.yaml --yes
       skewless init clicks --registry https://registry:8081
     """  # noqa: D301 - \b is click's marker for unwrapped text
+    from skewless.kafka.consumer.offsets import uncommitted_records
     from skewless.lab.inspection.pipeline_file import (
         choices_of,
         event_time_of,
@@ -119,6 +120,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         click.echo(f"not key {field_label(first)}: it is constant, unique, or missing in many records; see --key")
     if others := ", ".join(map(field_label, report["other_times"])):
         click.echo(f"other times in the records, for splitter.time: {others}")
+    if sample.uncommitted:
+        click.echo(f"not read: {uncommitted_records(sample.uncommitted)}", err=True)
     for line in (*invalid_warning(choices.key), *late_warning(report, choices.lateness_s)):
         click.echo(line, err=True)
     click.echo(f"next: skewless up -f {output}")

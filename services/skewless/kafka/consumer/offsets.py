@@ -38,6 +38,12 @@ def offset_count(ranges: OffsetRanges) -> int:
     return sum(end - begin for begin, end in ranges.values())
 
 
+def uncommitted_records(ranges: OffsetRanges) -> str:
+    """Return the text for the offsets of `OffsetReader.uncommitted`."""
+    offsets = offset_count(ranges)
+    return f"{offsets:,} record{'s' if offsets > 1 else ''} in or after open transactions of producers"
+
+
 def newest_offsets(ranges: OffsetRanges, offsets: int) -> OffsetRanges:
     """Return the last offsets of each range, at most this number of each."""
     return {partition: (max(begin, end - offsets), end) for partition, (begin, end) in ranges.items()}
@@ -81,6 +87,14 @@ class OffsetReader:
         """Return the offsets from a Kafka timestamp on, without the partitions that have none; see `at_time`."""
         starts, end = self.at_time(topic, time_ms), self.end(topic)
         return {partition: (start, end[partition]) for partition, start in starts.items() if start < end[partition]}
+
+    def uncommitted(self, topic: str) -> OffsetRanges:
+        """Return the offsets from the first open transaction of a partition to its end, of partitions with any."""
+        # The committed ends are read first, because both grow.
+        committed = self.end(topic)
+        results = self._list_offsets(topic, OffsetSpec.latest(), committed, IsolationLevel.READ_UNCOMMITTED)
+        ends = {partition: int(result.offset) for partition, result in results.items()}
+        return {partition: (end, ends[partition]) for partition, end in committed.items() if end < ends[partition]}
 
     def log_range(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and the offset after its last record, whether committed or not."""

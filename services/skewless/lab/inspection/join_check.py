@@ -118,7 +118,7 @@ def _sample_range(kafka: KafkaSettings, topic: str, records: int, now: int, prob
         return sample_range(kafka, topic, records, None, now)
     except CheckFailedError as error:  # it is empty
         problems.append(str(error))
-        return SampleRange({}, {})
+        return SampleRange({}, {}, {})
 
 
 def _partition_problems(samples: Mapping[Side, SideSample], scattered: int, shared: int) -> Iterator[str]:

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.admin.client import Admin
-from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_fraction, offset_count
+from skewless.kafka.consumer.offsets import (
+    OffsetRanges,
+    OffsetReader,
+    newest_fraction,
+    offset_count,
+    uncommitted_records,
+)
 from skewless.kafka.consumer.topic_reader import ReadAhead, first_records, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
@@ -28,6 +34,8 @@ class SampleRange(NamedTuple):
     """First offset and end offset (exclusive) of the sample, by partition."""
     available: OffsetRanges
     """The same of the topic."""
+    uncommitted: OffsetRanges
+    """The same of records in open transactions, and of those after them. They cannot be read yet."""
 
     @property
     def retained(self) -> int:
@@ -53,14 +61,17 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
     Admin(kafka).check_visible([topic])
     offsets = OffsetReader(kafka)
     ranges = available = offsets.ranges(topic)
+    uncommitted = offsets.uncommitted(topic)
     if offset_count(available) <= 0:
+        if uncommitted:
+            raise CheckFailedError(f"topic {topic} has {uncommitted_records(uncommitted)}, and no others")
         raise CheckFailedError(f"topic {topic} is empty: it has {len(ranges)} partitions and no records")
     if since_s is None:
         ranges = newest_fraction(ranges, records)
     else:
         starts = offsets.at_time(topic, now_ms - round(since_s * 1000))
         ranges = {partition: (max(begin, starts[partition]), end) for partition, (begin, end) in ranges.items()}
-    sample = SampleRange(ranges, available)
+    sample = SampleRange(ranges, available, uncommitted)
     if sample.records <= 0:
         raise CheckFailedError(f"topic {topic} has no records of the last {since_s:g} s: choose a longer --since")
     return sample
@@ -95,6 +106,7 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
     return {
         "topic": topic,
         "retained_offsets": sample.retained,
+        "uncommitted_offsets": offset_count(sample.uncommitted),
         "oldest_ms": inspector.oldest_ms(oldest),
         "offsets": {str(partition): list(offsets) for partition, offsets in sample.ranges.items()},
         **inspector.report(sample.ranges),

@@ -7,11 +7,12 @@ from typing import Any
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError
 from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.result_table import open_table
-from skewless.operations.results.selection import ResultRecord, Selection, no_results
+from skewless.operations.results.selection import ResultRecord, Selection, Window, no_results
 from skewless.sql.table import ResultTable
 from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, snapshot
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -27,18 +28,25 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
     convert = ResultReader(table, settings.table_settings.stored_results(settings.results))
     try:
         with snapshot(database) as stored:
-            of_key = [] if key is None else stored.of_key(key)
-            windows = list(stored.windows()) if key is None else [(row[0], row[1]) for row in of_key]
+            found = stored.of_key(key) if key is not None else None
+            if found is None and isinstance(settings.aggregator.windows, SessionWindows):
+                # Sessions of several keys may have one start and different ends.
+                found = [row for page in stored.pages() for row in page]
+            windows = list(stored.windows()) if found is None else sorted({_window_of(row) for row in found})
             if not windows:
                 raise CheckFailedError(no_results(f"table {table.name} in {database.address}", key))
             selected = select(windows, lambda: _closed_until(settings, stored))
-            if key is None:
+            if found is None:
                 rows = [row for start, _ in sorted(selected) for page in stored.pages(start, start) for row in page]
             else:
-                rows = [row for row in of_key if (row[0], row[1]) in selected]
+                rows = [row for row in found if _window_of(row) in selected]
     finally:
         database.close()
     return [_result(table, convert(row)) for row in rows]
+
+
+def _window_of(row: StoredRow) -> Window:
+    return row[0], row[1]
 
 
 def _result(table: ResultTable, row: StoredRow) -> ResultRecord:

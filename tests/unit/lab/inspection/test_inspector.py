@@ -52,7 +52,12 @@ def inspected(batches: list[RecordColumns], key: str | None = None) -> dict[str,
     inspector = Inspector(batches, key)
     for records in batches:
         inspector.add(records)
-    return inspector.report() | {"topic": "clicks", "retained_offsets": 1, "offsets": {"0": [0, 1]}}
+    return inspector.report() | {
+        "topic": "clicks",
+        "retained_offsets": 1,
+        "uncommitted_offsets": 0,
+        "offsets": {"0": [0, 1]},
+    }
 
 
 def test_inspector_json_records_are_measured() -> None:
