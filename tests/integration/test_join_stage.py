@@ -112,25 +112,29 @@ def test_join_window_that_does_not_fit_is_not_ready_and_names_the_setting(broker
 def test_repartitioned_join_whose_buffer_is_full_reads_on_when_the_empty_partition_has_a_record(
     broker: str, tmp_path: Path
 ) -> None:
-    tested = Joined(broker, tmp_path, {Side.LEFT: 2, Side.RIGHT: 1}, repartition="always", buffer_records=50)
+    tested = Joined(broker, tmp_path, {Side.LEFT: 2, Side.RIGHT: 1}, repartition="always", buffer_records=10_000)
+    # The watermarks of the right topic come after all of its records, which are 1,500 more than the buffer: all
+    # partitions are blocked from 1,000 more on, whichever is read first.
+    tested.document["transport"] |= {"commit_interval_s": 5, "max_poll_records": 100}
+    tested.load()
 
     def send(side: Side, ids: range) -> None:
         tested.send(side, [Event(f"{number}", START_MS + 100 * number) for number in ids])
         tested.flush()
 
-    send(Side.LEFT, range(0, 1_000, 2))
-    send(Side.RIGHT, range(1, 1_000, 2))
+    send(Side.LEFT, range(0, 300, 2))
+    send(Side.RIGHT, range(1, 23_000, 2))
     waiting = f"They wait for topic {tested.topics[Side.LEFT]} partition 1. "
     is_full: list[str] = []
 
     def reads_on(page: dict[str, Any]) -> bool:
         found = [reason for reason in page.get("reasons", ()) if waiting in reason]
         if found and not is_full:
-            # The first report of partition 1 comes after records that do not fit.
-            send(Side.LEFT, range(1_000, 2_000, 2))
-            send(Side.LEFT, range(2_001, 2_002))
+            # The first report of partition 1 comes after records that are not read on.
+            send(Side.LEFT, range(300, 600, 2))
+            send(Side.LEFT, range(24_000, 24_002))
             is_full.extend(found)
-        return bool(is_full) and not found and len(list(tested.read("unmatched-right"))) == 500
+        return bool(is_full) and not found and len(list(tested.read("unmatched-right"))) == 11_500
 
     readiness(tested, reads_on)
     assert list(tested.read("join-late")) == []

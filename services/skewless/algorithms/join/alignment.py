@@ -37,6 +37,8 @@ class Alignment(Generic[Partition]):
         self._held = 0
         self._full_at: int | None = None
         """Lowest number of held records since only the slowest partitions are read; None while all are."""
+        self._awaits_first = False
+        """Whether all partitions are blocked, and one of them has no watermark so far."""
 
     def decide(
         self, watermarks: Mapping[Partition, int | None], held: int, read: Partition | None = None
@@ -55,8 +57,12 @@ class Alignment(Generic[Partition]):
             self._full_at = held
         elif read in self._blocked:
             self._full_at += growth  # this batch was in flight when its partition was blocked
-        self._full_at = min(self._full_at, held)
-        if held > self._full_at + self._buffer_records // EXCESS:
+        has_all = None not in watermarks.values()
+        # The records did not wait for the slowest partitions, but for one without a watermark. It has one now.
+        self._full_at = held if self._awaits_first and has_all else min(self._full_at, held)
+        is_stuck = held > self._full_at + self._buffer_records // EXCESS
+        self._awaits_first = is_stuck and not has_all
+        if is_stuck:
             return self._block(watermarks.keys(), stuck=True)
         return self._block(watermarks.keys() - slowest(watermarks))
 

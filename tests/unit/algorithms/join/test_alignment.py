@@ -45,6 +45,17 @@ def test_alignment_slowest_that_frees_records_is_read_on() -> None:
         assert not alignment.decide({"a": 0, "b": 5}, held=held, read="a").stuck
 
 
+def test_alignment_that_waited_for_a_first_watermark_reads_the_slowest_on_when_it_is_known() -> None:
+    alignment: Alignment[str] = Alignment(max_drift_ms=10**9, buffer_records=100)
+    alignment.decide({"a": None, "b": None, "c": None}, held=255, read="a")
+    assert alignment.decide({"a": None, "b": None, "c": None}, held=500, read="b").stuck
+    assert alignment.decide({"a": 7, "b": None, "c": 5}, held=500).stuck
+    assert alignment.decide({"a": 7, "b": 9, "c": 5}, held=500) == ({"a", "b"}, False)
+    assert not alignment.decide({"a": 7, "b": 9, "c": 6}, held=510, read="c").stuck
+    assert alignment.decide({"a": 7, "b": 9, "c": 6}, held=511, read="c").stuck
+    assert alignment.decide({"a": 7, "b": 9, "c": 6}, held=511).stuck
+
+
 class Reading:
     """Two logs that are read as an alignment allows."""
 
