@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import ConfigResource, NewTopic
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import NEW_TOPIC_S, Admin
@@ -38,6 +38,44 @@ class Unsteady:
         if self.requests <= self._failures:
             raise KafkaException(KafkaError(self._code))
         return SimpleNamespace(topics={"events": SimpleNamespace(partitions={0: None, 1: None}, error=None)})
+
+
+class Cluster:
+    """A client of brokers of which some do not know the topics before a number of requests."""
+
+    def __init__(self, listed_at: int, known_at: int) -> None:
+        self._listed_at, self._known_at = listed_at, known_at
+        self.requests = 0
+
+    def list_topics(self, *, timeout: float) -> Any:
+        self.requests += 1
+        partition = SimpleNamespace(replicas=[1], isrs=[1])
+        topic = SimpleNamespace(partitions={0: partition}, error=None)
+        return SimpleNamespace(topics={"events": topic} if self.requests >= self._listed_at else {})
+
+    def describe_configs(
+        self, resources: list[ConfigResource], *, request_timeout: float
+    ) -> dict[ConfigResource, Future[Any]]:
+        future: Future[Any] = Future()
+        if self.requests < self._known_at:
+            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        else:
+            future.set_result({"cleanup.policy": SimpleNamespace(value="delete")})
+        return dict.fromkeys(resources, future)
+
+
+@pytest.mark.parametrize(
+    ("listed_at", "known_at", "needed", "requests"),
+    [(1, 3, False, 3), (2, 3, True, 3), (2, 2, False, 1), (1, 10**9, False, 31), (10**9, 1, True, 31)],
+)
+def test_admin_describes_a_topic_when_all_brokers_know_it_or_leaves_it_out_after_a_time(
+    monkeypatch: pytest.MonkeyPatch, listed_at: int, known_at: int, *, needed: bool, requests: int
+) -> None:
+    cluster = Cluster(listed_at, known_at)
+    monkeypatch.setattr("skewless.kafka.admin.client.connect_admin", lambda _kafka: cluster)
+    described = Admin(KafkaSettings()).describe(["events"], needed=needed)
+    assert cluster.requests == requests
+    assert [each.options for each in described.values()] == ([{"cleanup.policy": "delete"}] if requests == 3 else [])
 
 
 class Brokers:

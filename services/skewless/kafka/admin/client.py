@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from skewless.kafka.settings import KafkaSettings
 Result = TypeVar("Result")
 
 RETRY_INTERVAL_S = 0.1
-NEW_TOPIC_S = 1.0
+NEW_TOPIC_S = 3.0
 """Time within which every broker lists a topic after the controller has answered that it is created."""
 _BROKER_DEFAULT = -1
 """Replication factor in a request to create a topic that stands for `default.replication.factor`."""
@@ -72,15 +72,20 @@ class Admin:
             if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._translate(f"looking for topic {name}", error.args[0], "Describe (or Read, or Write)")
 
-    def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Return the descriptions of the topics that exist."""
-        topics = self._metadata().topics
-        existing = [name for name in names if name in topics and not topics[name].error]
-        if not existing:
-            return {}
-        options = self._read(
-            lambda: self._options(existing), f"reading the options of topics {', '.join(existing)}", "DescribeConfigs"
-        )
+    def describe(self, names: Iterable[str], *, needed: bool = False) -> dict[str, TopicDescription]:
+        """Return the descriptions of the topics that exist.
+
+        If only some brokers know a topic, which has just been created or deleted, or if a topic does not exist although
+        all are `needed`, the method waits for `NEW_TOPIC_S`.
+        """
+        wanted, deadline = list(names), time.monotonic() + NEW_TOPIC_S
+        while True:
+            topics = self._metadata().topics
+            existing = [name for name in wanted if name in topics and not topics[name].error]
+            options = self._options(existing) if existing else {}
+            if len(options) == len(wanted if needed else existing) or time.monotonic() > deadline:
+                break
+            time.sleep(RETRY_INTERVAL_S)
         return {
             name: TopicDescription(
                 partitions=len(topics[name].partitions),
@@ -90,7 +95,7 @@ class Admin:
                     len(partition.isrs) < len(partition.replicas) for partition in topics[name].partitions.values()
                 ),
             )
-            for name in existing
+            for name in options
         }
 
     def cluster_id(self) -> str:
@@ -140,7 +145,7 @@ class Admin:
         try:
             future.result()
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if not _is_unknown(error):
                 raise self._translate(f"deleting topic {name}", error.args[0], "Delete") from None
 
     def delete_group(self, name: str) -> None:
@@ -189,10 +194,18 @@ class Admin:
             "Describe",
         )
 
-    def _options(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+    def _options(self, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Return the options of the topics that the broker knows which is asked."""
         resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in names}
-        futures = self._client.describe_configs(list(resources.values()), request_timeout=self._kafka.connect_timeout_s)
-        return {name: futures[resource].result() for name, resource in resources.items()}
+
+        def known() -> dict[str, dict[str, ConfigEntry]]:
+            futures = self._client.describe_configs(
+                list(resources.values()), request_timeout=self._kafka.connect_timeout_s
+            )
+            answers = {name: futures[resource] for name, resource in resources.items()}
+            return {name: answer.result() for name, answer in answers.items() if not _is_unknown(answer.exception())}
+
+        return self._read(known, f"reading the options of topics {', '.join(names)}", "DescribeConfigs")
 
     def _read(self, request: Callable[[], Result], operation: str, acl_operation: str) -> Result:
         try:
@@ -210,6 +223,10 @@ class Admin:
         return authorization_error(error, operation, acl_operation) or BrokerError(
             f"{operation} failed: {error.str()} ({error.name()})"
         )
+
+
+def _is_unknown(error: BaseException | None) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def _refused_option(error: KafkaError, options: Iterable[str]) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skewless.algorithms.join.alignment import Alignment
+from skewless.algorithms.join.alignment import Alignment, Blocked
 from skewless.algorithms.join.held_records import records_of
 from skewless.algorithms.join.window_join import JoinRules, Side, WindowJoin
 
@@ -50,7 +50,7 @@ def test_alignment_that_waited_for_a_first_watermark_reads_the_slowest_on_when_i
     alignment.decide({"a": None, "b": None, "c": None}, held=255, read="a")
     assert alignment.decide({"a": None, "b": None, "c": None}, held=500, read="b").stuck
     assert alignment.decide({"a": 7, "b": None, "c": 5}, held=500).stuck
-    assert alignment.decide({"a": 7, "b": 9, "c": 5}, held=500) == ({"a", "b"}, False)
+    assert alignment.decide({"a": 7, "b": 9, "c": 5}, held=500) == Blocked(frozenset({"a", "b"}), stuck=False)
     assert not alignment.decide({"a": 7, "b": 9, "c": 6}, held=510, read="c").stuck
     assert alignment.decide({"a": 7, "b": 9, "c": 6}, held=511, read="c").stuck
     assert alignment.decide({"a": 7, "b": 9, "c": 6}, held=511).stuck
