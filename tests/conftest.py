@@ -44,6 +44,9 @@ SERVERS = {"broker", "database_servers", "registry_server", "spark"}
 SERVER_TIMEOUT_S = 900
 """Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
 
+LONG_FILES = ("tests/acceptance/", "tests/spark/")
+"""Folders whose files take minutes. They are the first, so that no worker ends long after the others."""
+
 LOG_LINES = 6
 """Lines of each log of a failed test that pytest prints."""
 
@@ -55,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.stash[COLLECTED] = list(items)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))  # a stable sort
     for item in items:
         names = {*getattr(item, "fixturenames", ())}
         if "broker" in names:
