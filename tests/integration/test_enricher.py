@@ -25,8 +25,12 @@ from helpers.schema_registry import API, RegistryServer
 from helpers.waiting import WAIT_S, until
 from integration.registry.test_avro_pipeline import readiness
 from skewless.errors import BrokerError
+from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Supervisor
+from skewless.stages.enricher.follower import TableFollower
+from skewless.stages.enricher.settings import TableSettings
+from skewless.stages.enricher.table import Table
 from skewless.wire.dead_letters import DeadLetterHeaders
 
 POINTS = "written", "before-offsets", "in-commit", "after-commit"
@@ -216,6 +220,20 @@ def test_enricher_whose_table_was_deleted_ends_with_the_topic_and_the_setting(br
     assert f"topic {table.topic} does not exist" in log
     assert "or correct enrich.tables.0.topic" in log
     assert "Traceback" not in log
+
+
+def test_follower_of_a_table_that_was_created_again_ends_with_the_topic(broker: str) -> None:
+    table = UserTable(broker)
+    table.put({0: "de"})
+    settings = TableSettings.model_validate({"topic": table.topic, "fields": {"country": "geo.country"}})
+    follower = TableFollower(KafkaSettings(bootstrap_servers=broker), [Table(settings)])
+    follower.load()
+    follower.load()
+    table.admin.delete_topics([table.topic])[table.topic].result()
+    until(lambda: table.topic not in table.admin.list_topics(timeout=WAIT_S).topics)
+    create_with(table.admin, {table.topic: 2}, **COMPACTED)
+    with pytest.raises(BrokerError, match=f"topic {table.topic} at .* was deleted and created again"):
+        follower.load()
 
 
 def test_enricher_with_a_table_that_deletes_rows_is_refused(broker: str, tmp_path: Path) -> None:

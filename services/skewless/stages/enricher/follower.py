@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 from skewless.engine.message_batch import MessageBatch
-from skewless.errors import UnavailableError
+from skewless.errors import BrokerError, UnavailableError
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.schema_registry.cache import SchemaCache
@@ -30,7 +31,7 @@ REPORT_S = 10.0
 MAX_REPORTED = 5
 """Number of unreadable rows that the log names at a time."""
 LOOK_S = 30.0
-"""Time after which the topics are searched for added partitions."""
+"""Time after which the topics are searched for added partitions, and their ids are compared."""
 
 
 class TableFollower:
@@ -50,6 +51,8 @@ class TableFollower:
         self._read: defaultdict[str, set[int]] = defaultdict(set)
         """Partitions that are read, by topic."""
         self._readers: list[tuple[Table, TopicReader]] = []
+        self._ids: dict[str, int] = {}
+        """Ids of the topics, as far as they are known."""
         self._looked_at = math.inf
         self._update: asyncio.Task[None] | None = None
         """The last update of the tables."""
@@ -62,11 +65,25 @@ class TableFollower:
     def load(self) -> None:
         """Read all partitions that are not read yet, up to their present ends. Waits for the schemas of their rows.
 
-        Raises BrokerError if a topic does not exist, and UnreachableError after the time limit of the registry.
+        Raises BrokerError if a topic does not exist, or was deleted and created again since the first call, and
+        UnreachableError after the time limit of the registry.
         """
+        self._check_ids()
         for table in self._tables:
             self._load(table)
         self._looked_at = time.monotonic()
+
+    def _check_ids(self) -> None:
+        try:
+            found = read_topic_ids(self._kafka.client_options(), {table.topic for table in self._tables})
+        except UnavailableError:  # the stage reports a broker that does not answer
+            return
+        for topic, topic_id in found.items():
+            if self._ids.setdefault(topic, topic_id) != topic_id:
+                raise BrokerError(
+                    f"topic {topic} at {self._kafka.bootstrap_servers} was deleted and created again, so the rows in "
+                    "memory are those of another topic: the next start of the enricher reads the present ones"
+                )
 
     def before_step(self, _batch: MessageBatch) -> Awaitable[None] | None:
         """Apply the records that have arrived; see `StepExecutor.process`. None: there are none."""

@@ -59,6 +59,7 @@ def followed(monkeypatch: pytest.MonkeyPatch, apply: Callable[[Any, Sequence[str
     """Return a follower of an empty topic, for which records arrive."""
     for name, fake in (("OffsetReader", Offsets), ("TopicReader", Records), ("apply", apply)):
         monkeypatch.setattr(follower, name, fake)
+    monkeypatch.setattr(follower, "read_topic_ids", lambda _options, _topics: {})
     monkeypatch.setattr(follower, "read_ranges", lambda *_arguments: [])
     tested = TableFollower(KAFKA, [Table()])  # type: ignore[list-item]  # what the follower needs of one
     tested.load()
