@@ -49,7 +49,8 @@ def _row(stage: Stage, metrics: Sequence[Metric]) -> Row:
 def metric_panel(metric: Metric, stage: Stage) -> Panel:
     """Return the panel of a stage-specific metric, with the text and unit of the list of metrics."""
     short_name = metric.name.removeprefix(f"skewless_{stage.name}_").removesuffix("_total").removesuffix("_ratio")
-    description = PanelDescription(short_name.replace("_", " ").capitalize(), metric.meaning, unit(metric))
+    meaning = f"{metric.meaning} Of several processes, the largest value." if metric.kind == "gauge" else metric.meaning
+    description = PanelDescription(short_name.replace("_", " ").capitalize(), meaning, unit(metric))
     legend = " ".join(f"{{{{{label}}}}}" for label in metric.labels) or short_name.replace("_", " ")
     if metric.kind == "histogram":
         return line_panel(description, Query(quantile(0.99, select(f"{metric.name}_bucket", stage=stage.name)), "p99"))
