@@ -37,8 +37,8 @@ class Alignment(Generic[Partition]):
         self._held = 0
         self._full_at: int | None = None
         """Lowest number of held records since only the slowest partitions are read; None while all are."""
-        self._awaits_first = False
-        """Whether all partitions are blocked, and one of them has no watermark so far."""
+        self._unknown: frozenset[Partition] = frozenset()
+        """Partitions that had no watermark since all are blocked. Empty while not all are."""
 
     def decide(
         self, watermarks: Mapping[Partition, int | None], held: int, read: Partition | None = None
@@ -50,18 +50,19 @@ class Alignment(Generic[Partition]):
         """
         growth, self._held = held - self._held, held
         if held < self._buffer_records:
-            self._full_at = None
+            self._full_at, self._unknown = None, frozenset()
             # A partition without a record holds nothing back here. The second bound waits for it.
             return self._block(partitions_ahead(watermarks, self._max_drift_ms))
         if self._full_at is None:
             self._full_at = held
         elif read in self._blocked:
             self._full_at += growth  # this batch was in flight when its partition was blocked
-        has_all = None not in watermarks.values()
-        # The records did not wait for the slowest partitions, but for one without a watermark. It has one now.
-        self._full_at = held if self._awaits_first and has_all else min(self._full_at, held)
+        unknown = {partition for partition, time in watermarks.items() if time is None}
+        # The records did not wait for the slowest partitions, but for some without a watermark. These have one now.
+        is_known = not unknown and not self._unknown.isdisjoint(watermarks)
+        self._full_at = held if is_known else min(self._full_at, held)
         is_stuck = held > self._full_at + self._buffer_records // EXCESS
-        self._awaits_first = is_stuck and not has_all
+        self._unknown = self._unknown | unknown if is_stuck else frozenset()
         if is_stuck:
             return self._block(watermarks.keys(), stuck=True)
         return self._block(watermarks.keys() - slowest(watermarks))

@@ -56,6 +56,17 @@ def test_alignment_that_waited_for_a_first_watermark_reads_the_slowest_on_when_i
     assert alignment.decide({"a": 7, "b": 9, "c": 6}, held=511).stuck
 
 
+def test_alignment_that_lets_a_partition_without_a_watermark_out_of_account_stays_blocked() -> None:
+    alignment: Alignment[str] = Alignment(max_drift_ms=10**9, buffer_records=100)
+    alignment.decide({"a": 5}, held=100, read="a")
+    assert alignment.decide({"a": 6}, held=111, read="a").stuck
+    for _ in range(3):  # everything of b is read, and then it has a record that another topic must decide
+        assert alignment.decide({"a": 6, "b": None}, held=112).stuck
+        assert alignment.decide({"a": 6}, held=112).stuck
+    assert alignment.decide({"a": 6, "b": None}, held=112).stuck
+    assert not alignment.decide({"a": 6, "b": 9}, held=112).stuck
+
+
 class Reading:
     """Two logs that are read as an alignment allows."""
 
