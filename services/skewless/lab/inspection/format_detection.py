@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+
+import msgspec
 
 from skewless.lab.inspection.registered_records import id_of
 from skewless.parsing.envelopes import ENVELOPES, Envelope
@@ -13,7 +16,13 @@ from skewless.parsing.formats.base import DetectedFormat, Format
 from skewless.wire.record import Headers
 
 MIN_SHARE = 0.9
-"""Share of the values that have to be in an envelope."""
+"""Share of the values that have to be in an envelope, or to be JSON of one of these kinds."""
+ARRAYS = "JSON arrays"
+TEXTS = "JSON objects in JSON strings"
+LINES = "several JSON objects per record"
+MARKED = "JSON objects after a byte order mark"
+FORMATS = {ARRAYS: "json", TEXTS: "json", LINES: "text", MARKED: "text"}
+"""Format of `splitter` that gives a function of `splitter.python` these values."""
 
 
 def detect(values: Sequence[bytes | None]) -> DetectedFormat:
@@ -23,7 +32,7 @@ def detect(values: Sequence[bytes | None]) -> DetectedFormat:
         return DetectedFormat("no values", None)
     formats = all_formats()
     kinds = Counter(_kind(value, formats) for value in present)
-    found = _detect(present, formats) or DetectedFormat("binary", None)
+    found = _other_json(present) or _detect(present, formats) or DetectedFormat("binary", None)
     if len(kinds) == 1:
         return found
     return replace(found, kinds={kind: count / len(present) for kind, count in kinds.most_common()})
@@ -53,6 +62,42 @@ def _detect(present: Sequence[bytes], formats: Mapping[str, type[Format]]) -> De
         if documents and share >= format_.min_share and (found := format_.detect(documents)) is not None:
             return replace(found, other_share=1 - share * (1 - found.other_share))
     return None
+
+
+def _other_json(present: Sequence[bytes]) -> DetectedFormat | None:
+    """Return the kind of JSON if it is not one object per record. As lines, it would look like columns."""
+    ((kind, count),) = Counter(map(_json_kind, present)).most_common(1)
+    if kind is None or count < MIN_SHARE * len(present):
+        return None
+    advice = (
+        f"a pipeline reads one JSON object per record: with splitter.format {FORMATS[kind]}, a function in "
+        "splitter.python can return the objects (docs/how-to/python.md)"
+    )
+    return DetectedFormat(kind, None, advice=advice)
+
+
+def _json_kind(value: bytes) -> str | None:
+    first = value[:1]
+    if first == b"[":
+        return ARRAYS if isinstance(_decoded(value), list) else None
+    if first == b'"':
+        return TEXTS if isinstance(text := _decoded(value), str) and _is_object(text.encode()) else None
+    if value.startswith(codecs.BOM_UTF8):
+        return MARKED if _is_object(value.removeprefix(codecs.BOM_UTF8)) else None
+    lines = value.splitlines()
+    return LINES if len(lines) > 1 and all(map(_is_object, lines)) else None
+
+
+def _is_object(value: bytes) -> bool:
+    return isinstance(_decoded(value), dict)
+
+
+def _decoded(value: bytes) -> object:
+    """Return what JSON contains; None if the value is none."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _kind(value: bytes, formats: Mapping[str, type[Format]]) -> str:

@@ -49,6 +49,29 @@ def test_detect_values_of_a_format_are_recognised(
     assert (found.description, found.settings) == (description, settings)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "description"),
+    [
+        (b"[%s]", "JSON arrays"),
+        (b"[1, 2]", "JSON arrays"),
+        (b'"{\\"user\\": 1, \\"at\\": 2}"', "JSON objects in JSON strings"),
+        (b"%s\n%s\n", "several JSON objects per record"),
+        (b"\xef\xbb\xbf%s", "JSON objects after a byte order mark"),
+    ],
+)
+def test_detect_json_that_is_not_one_object_per_record_is_no_columns(pattern: bytes, description: str) -> None:
+    values = [pattern.replace(b"%s", document or b"") for document in documents()]
+    found = detect([*values, b"broken", None])
+    assert (found.description, found.settings) == (description, None)
+    assert "splitter.python" in (found.advice or "")
+
+
+@pytest.mark.parametrize("value", [b'"a,b","c"', b"[1995] GET /", b'"a, b"', b"[1, 2", b"{\n}\nx"])
+def test_detect_lines_that_begin_as_json_are_lines(value: bytes) -> None:
+    found = detect([value] * 20)
+    assert (found.settings or {})["name"] in {"csv", "text"}
+
+
 def test_detect_a_few_broken_records_do_not_change_the_format() -> None:
     assert detect([*documents(), b"{", None, b"\xff"]).settings == {"name": "json"}
 
