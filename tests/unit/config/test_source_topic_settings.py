@@ -95,7 +95,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     monkeypatch.setattr(Admin, "__init__", lambda _self, _kafka: None)
     monkeypatch.setattr(Admin, "partition_counts", lambda _self, **_needed: topics)
     monkeypatch.setattr(Admin, "check_visible", lambda _self, _names: None)
-    monkeypatch.setattr(Admin, "describe", lambda _self, _names: {})
+    monkeypatch.setattr(Admin, "describe", lambda _self, _names, **_options: {})
     return topics
 
 
