@@ -124,6 +124,7 @@ class OutputProducer(ABC):
 
     def _send_to(self, topic: str, outputs: Iterable[OutputRecord]) -> None:
         produce, topic_name = self.producer.produce, self._topic(topic)
+        totals = self.sent[topic], self.uncommitted  # before the first record: an error names the topics in `sent`
         headers: OwnHeaders = ()
         header_list: list[Header] | None = None
         records = value_bytes = 0
@@ -144,7 +145,7 @@ class OutputProducer(ABC):
                 records += 1
                 value_bytes += len(output.value or b"")
         finally:
-            for total in (self.sent[topic], self.uncommitted):
+            for total in totals:
                 total.records += records
                 total.bytes += value_bytes
 
