@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from skewless.cli.plain_text import counted, field_label, printable
+from skewless.cli.plain_text import field_label, printable
 from skewless.cli.wide_console import wide_console
+from skewless.kafka.consumer.offsets import uncommitted_records
 
 SHOWN_KEYS = 10
 BAR_WIDTH = 30
@@ -48,17 +49,16 @@ def _show_records(console: Console, report: Mapping[str, Any]) -> None:
         f"median {sizes['p50_bytes']:,}, 99 % {sizes['p99_bytes']:,}, largest {sizes['max_bytes']:,} bytes per value"
     )
     total = f"{report['records']:,} records of {report['retained_offsets']:,} offsets"
+    unread, advice = report["uncommitted_offsets"], report["format"]["advice"]
     lines = [
         f"[bold]{escape(report['topic'])}[/bold]: {total}, {len(report['offsets'])} partitions",
+        *([f"not read    {uncommitted_records(unread)}"] if unread else []),
         f"format      {_format(report['format'])}; {missing}",
+        *([f"advice      {advice}"] if advice else []),
         f"partitions  {min(counts):,} to {max(counts):,} records, max/avg {partitions['max_over_avg']:.2f}",
         f"sizes       {size_parts}",
         f"rate        {'unknown' if rate is None else f'{_number(rate)} records/s, by the Kafka timestamps'}",
     ]
-    if unread := report["uncommitted_offsets"]:
-        lines.insert(1, f"not read    {counted(unread, 'record')} in or after open transactions of producers")
-    if advice := report["format"]["advice"]:
-        lines.insert(-3, f"advice      {advice}")
     console.print("\n".join(lines), soft_wrap=True)
 
 

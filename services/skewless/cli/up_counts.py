@@ -14,7 +14,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import SkewlessError
 from skewless.kafka.consumer.offsets import OffsetReader, uncommitted_records
 from skewless.operations.data_quality import MAX_LATE_SHARE, QUALITY_TOPICS, data_quality, expired_line, warnings
-from skewless.operations.run_counts import Count, RunCounter, RunCounts, check_accepted
+from skewless.operations.run_counts import RunCounter, RunCounts, check_accepted
 
 INTERVAL_S = 10.0
 """Time between two looks at the records of a run."""
@@ -71,16 +71,15 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
     if expired := counts.reasons.expired:
         click.secho(f"warning: {expired_line(expired, settings, is_part=not counts.invalid.is_exact)}", fg="yellow")
     if drain:
-        for topic, ranges in counts.uncommitted.items():
-            text = f"topic {topic} has {uncommitted_records(ranges)}: they are in no result until these have ended"
+        for topic, offsets in counts.uncommitted.items():
+            text = f"topic {topic} has {uncommitted_records(offsets)}: they are in no result until these have ended"
             click.secho(f"warning: {text}", fg="yellow")
         check_accepted(counts)
 
 
 def counts_line(counts: RunCounts, settings: PipelineSettings) -> str:
     """Return the counts of a run as a line."""
-    s, of_records = ("" if count == 1 else "s" for count in (counts.results.records, counts.records))
+    s = "" if counts.results.records == 1 else "s"
     of_aggregation = f"update{s} of results" if settings.aggregator.emit == "updates" else f"result{s}"
-    records = f"{Count(counts.records, counts.is_exact)} record{of_records}"
     results = f"joined record{s}" if settings.source is None else of_aggregation
-    return f"{records}: {counts.results} {results}, {counts.late} late, {counts.invalid} invalid"
+    return f"{counts.records_text}: {counts.results} {results}, {counts.late} late, {counts.invalid} invalid"

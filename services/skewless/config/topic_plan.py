@@ -185,7 +185,7 @@ def workers_above_default(workers: int) -> str:
 
 def _verified(admin: Admin, settings: PipelineSettings) -> dict[str, TopicDescription]:
     """Return the descriptions of all topics. Raises CheckFailedError with all differences."""
-    specs, existing = _describe(admin, settings, needed=True)
+    specs, existing = _describe(admin, settings, wait_for_all=True)
     missing = [
         f"{spec.name}: is missing; `skewless topics apply` creates it" for spec in specs if spec.name not in existing
     ]
@@ -393,7 +393,7 @@ def check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics
 
 
 def _describe(
-    admin: Admin, settings: PipelineSettings, *, needed: bool = False
+    admin: Admin, settings: PipelineSettings, *, wait_for_all: bool = False
 ) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
     """Return the specifications of all topics, and the descriptions of those that exist by name; see `describe`."""
     counts = _partition_counts(settings, *settings.user_topics.values(), *settings.table_topics.values())
@@ -402,7 +402,7 @@ def _describe(
     _refuse(_table_problems(settings, admin))
     join_partitions = max((counts[topic] for topic in _joined_topics(settings)), default=1)
     specs = desired_topics(settings, _tuples_partitions(settings, counts, join_partitions), join_partitions)
-    existing = admin.describe([spec.name for spec in specs], needed=needed)
+    existing = admin.describe([spec.name for spec in specs], wait_for_all=wait_for_all)
     admin.check_visible(spec.name for spec in specs if spec.name not in existing)
     return specs, existing
 

@@ -47,8 +47,8 @@ class RunCounts:
     """Records of the user's topics that were processed."""
     is_exact: bool
     """Whether `records` is exact. Otherwise, it includes aborted records, and markers of transactions."""
-    uncommitted: Mapping[str, OffsetRanges]
-    """Offsets of these topics that a bounded run did not read, because transactions of producers are open."""
+    uncommitted: Mapping[str, int]
+    """Number of offsets, by topic, that were not read because transactions of producers are open."""
     results: Count
     late: Count
     invalid: Count
@@ -57,16 +57,20 @@ class RunCounts:
     is_any_accepted: bool
     """Whether a record was neither late nor invalid. True if there are no records."""
 
+    @property
+    def records_text(self) -> str:
+        """The number of processed records with its noun."""
+        return f"{Count(self.records, self.is_exact)} record{'' if self.records == 1 else 's'}"
+
 
 def check_accepted(counts: RunCounts) -> None:
     """Raise CheckFailedError if a run has processed records, and none of them is in a result."""
     expired = counts.reasons.expired
     if not counts.is_any_accepted or (expired and not counts.results.records):
         after_expiry = f", and {expired:,} tuples came after their windows had expired" if expired else ""
-        records = f"{Count(counts.records, counts.is_exact)} record{'' if counts.records == 1 else 's'}"
         raise CheckFailedError(
-            f"none of {records} is in a result: {counts.invalid} are invalid, and {counts.late} late{after_expiry}. "
-            "Correct the settings, and count again with `skewless reset --to-start`"
+            f"none of {counts.records_text} is in a result: {counts.invalid} are invalid, and {counts.late} late"
+            f"{after_expiry}. Correct the settings, and count again with `skewless reset --to-start`"
         )
 
 
@@ -104,7 +108,9 @@ class RunCounter:
         return RunCounts(
             records=source.records,
             is_exact=source.is_exact,
-            uncommitted={topic: found for topic in processed if (found := self._offsets.uncommitted(topic))},
+            uncommitted={
+                topic: offset_count(found) for topic in processed if (found := self._offsets.uncommitted(topic))
+            },
             results=self._count(self._results, exact=False),
             late=Count(sum(count.records for count in late), all(count.is_exact for count in late)),
             invalid=invalid,

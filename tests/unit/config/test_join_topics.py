@@ -35,7 +35,7 @@ class Admin:
     def check_visible(self, _topics: object) -> None:
         pass
 
-    def describe(self, topics: Iterable[str], *, needed: bool = False) -> dict[str, TopicDescription]:
+    def describe(self, topics: Iterable[str], *, wait_for_all: bool = False) -> dict[str, TopicDescription]:
         return {
             topic: TopicDescription(self.counts[topic], 1, self.options) for topic in topics if topic in self.counts
         }

@@ -65,15 +65,15 @@ class Cluster:
 
 
 @pytest.mark.parametrize(
-    ("listed_at", "known_at", "needed", "requests"),
+    ("listed_at", "known_at", "wait_for_all", "requests"),
     [(1, 3, False, 3), (2, 3, True, 3), (2, 2, False, 1), (1, 10**9, False, 31), (10**9, 1, True, 31)],
 )
 def test_admin_describes_a_topic_when_all_brokers_know_it_or_leaves_it_out_after_a_time(
-    monkeypatch: pytest.MonkeyPatch, listed_at: int, known_at: int, *, needed: bool, requests: int
+    monkeypatch: pytest.MonkeyPatch, listed_at: int, known_at: int, *, wait_for_all: bool, requests: int
 ) -> None:
     cluster = Cluster(listed_at, known_at)
     monkeypatch.setattr("skewless.kafka.admin.client.connect_admin", lambda _kafka: cluster)
-    described = Admin(KafkaSettings()).describe(["events"], needed=needed)
+    described = Admin(KafkaSettings()).describe(["events"], wait_for_all=wait_for_all)
     assert cluster.requests == requests
     assert [each.options for each in described.values()] == ([{"cleanup.policy": "delete"}] if requests == 3 else [])
 

@@ -120,8 +120,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         click.echo(f"not key {field_label(first)}: it is constant, unique, or missing in many records; see --key")
     if others := ", ".join(map(field_label, report["other_times"])):
         click.echo(f"other times in the records, for splitter.time: {others}")
-    if sample.uncommitted:
-        click.echo(f"not read: {uncommitted_records(sample.uncommitted)}", err=True)
+    if unread := report["uncommitted_offsets"]:
+        click.echo(f"not read: {uncommitted_records(unread)}", err=True)
     for line in (*invalid_warning(choices.key), *late_warning(report, choices.lateness_s)):
         click.echo(line, err=True)
     click.echo(f"next: skewless up -f {output}")

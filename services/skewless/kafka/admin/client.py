@@ -72,18 +72,18 @@ class Admin:
             if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._translate(f"looking for topic {name}", error.args[0], "Describe (or Read, or Write)")
 
-    def describe(self, names: Iterable[str], *, needed: bool = False) -> dict[str, TopicDescription]:
+    def describe(self, names: Iterable[str], *, wait_for_all: bool = False) -> dict[str, TopicDescription]:
         """Return the descriptions of the topics that exist.
 
-        If only some brokers know a topic, which has just been created or deleted, or if a topic does not exist although
-        all are `needed`, the method waits for `NEW_TOPIC_S`.
+        The method waits for `NEW_TOPIC_S` while only some brokers know a topic, which has just been created or deleted.
+        With `wait_for_all`, it also waits for topics that do not exist.
         """
         wanted, deadline = list(names), time.monotonic() + NEW_TOPIC_S
         while True:
             topics = self._metadata().topics
             existing = [name for name in wanted if name in topics and not topics[name].error]
             options = self._options(existing) if existing else {}
-            if len(options) == len(wanted if needed else existing) or time.monotonic() > deadline:
+            if len(options) == len(wanted if wait_for_all else existing) or time.monotonic() > deadline:
                 break
             time.sleep(RETRY_INTERVAL_S)
         return {

@@ -38,9 +38,8 @@ def offset_count(ranges: OffsetRanges) -> int:
     return sum(end - begin for begin, end in ranges.values())
 
 
-def uncommitted_records(ranges: OffsetRanges) -> str:
-    """Return the text for the offsets of `OffsetReader.uncommitted`."""
-    offsets = offset_count(ranges)
+def uncommitted_records(offsets: int) -> str:
+    """Return the text for a number of offsets of `OffsetReader.uncommitted`."""
     return f"{offsets:,} record{'s' if offsets > 1 else ''} in or after open transactions of producers"
 
 

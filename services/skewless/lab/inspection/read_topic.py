@@ -64,7 +64,7 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
     uncommitted = offsets.uncommitted(topic)
     if offset_count(available) <= 0:
         if uncommitted:
-            raise CheckFailedError(f"topic {topic} has {uncommitted_records(uncommitted)}, and no others")
+            raise CheckFailedError(f"topic {topic} has {uncommitted_records(offset_count(uncommitted))}, and no others")
         raise CheckFailedError(f"topic {topic} is empty: it has {len(ranges)} partitions and no records")
     if since_s is None:
         ranges = newest_fraction(ranges, records)
