@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Record, Source
 from helpers.waiting import WAIT_S, until
+from skewless.cli import audit_scope
 from skewless.config.stage_start import StageStart
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.first_offsets import commit_first_offsets
@@ -86,6 +88,32 @@ def test_pipeline_that_skips_its_first_records_starts_there_for_all_commands(bro
         0: (30, 50),
         1: (0, 50),
     }
+
+
+def test_pipeline_whose_source_had_lost_records_before_is_audited_from_its_first_record(
+    broker: str, tmp_path: Path
+) -> None:
+    source = Source(broker, PARTITIONS)
+    send(source, 0, 100)
+    pipeline = Pipeline(broker, tmp_path, source, splitter=None)
+
+    def delete(offsets: dict[int, int]) -> None:
+        request = [TopicPartition(source.topic, partition, offset) for partition, offset in offsets.items()]
+        for future in pipeline.admin.delete_records(request).values():
+            future.result(WAIT_S)
+
+    delete({0: 20, 1: 50})  # partition 1 is empty
+    pipeline.drain()
+    assert counted(pipeline) == 30
+    scope = audit_scope.find(OffsetReader(pipeline.settings.kafka), pipeline.settings)
+    assert (scope.source_ranges, scope.truncated) == ({source.topic: {0: (20, 50), 1: (50, 50)}}, [])
+    send(source, 100, 40)
+    pipeline.drain()
+    scope = audit_scope.find(OffsetReader(pipeline.settings.kafka), pipeline.settings)
+    assert (scope.source_ranges, scope.truncated) == ({source.topic: {0: (20, 70), 1: (50, 70)}}, [])
+    delete({0: 21, 1: 51})
+    scope = audit_scope.find(OffsetReader(pipeline.settings.kafka), pipeline.settings)
+    assert {(each.partition, each.first) for each in scope.truncated} == {(0, 21), (1, 51)}
 
 
 def test_pipeline_that_skips_to_what_its_source_does_not_have_ends_with_2(broker: str, tmp_path: Path) -> None:

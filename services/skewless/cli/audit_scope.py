@@ -108,7 +108,7 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
         for partition, first_available in begin.items():
             first = max(first_available, starts.get(partition, 0))
             ranges[partition] = (first, max(first, offsets.get(partition, first)))
-            if first_available > starts.get(partition, 0):
+            if first_available > starts.get(partition, first_available):
                 truncated.append(TruncatedPartition("source", topic, partition, first_available))
     return AuditScope(
         source_ranges, written, closed_until, settled, truncated, by_watermark, splitter_offsets, ranks_closed_until

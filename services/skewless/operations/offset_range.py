@@ -95,9 +95,10 @@ def _start(
 
 
 def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings, topic: str) -> dict[int, int]:
-    """Return the offsets of a source topic at which the pipeline started, where the splitter has committed offsets."""
+    """Return the offsets at which the pipeline started, of the partitions of a source topic that it has read."""
     committed_offsets = offset_reader.committed(settings.group(topology.SOURCE_STAGE), topic)
-    return {partition: start_of(committed.checkpoint) for partition, committed in committed_offsets.items()}
+    starts = {partition: start_of(committed.checkpoint) for partition, committed in committed_offsets.items()}
+    return {partition: start for partition, start in starts.items() if start is not None}
 
 
 def holds_tuples(offset_reader: OffsetReader, settings: PipelineSettings) -> bool:

@@ -135,7 +135,7 @@ class RunCounter:
             processed[topic] = {}
             for partition, committed in self._offsets.committed(self._settings.group(stage), topic).items():
                 # The first run of a pipeline may start after the beginning of its source.
-                first = start_of(committed.checkpoint) if stage == topology.SOURCE_STAGE else 0
+                first = (start_of(committed.checkpoint) if stage == topology.SOURCE_STAGE else None) or 0
                 start = starts[partition].offset if partition in starts else max(begin[partition], first)
                 processed[topic][partition] = (start, max(start, committed.offset))
         return processed

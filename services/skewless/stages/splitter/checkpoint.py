@@ -38,7 +38,8 @@ class Checkpoint(NamedTuple):
     """Largest event time so far. With it, a restart does not change which tuples are late."""
     idle: bool = False
     start: int | None = None
-    """Offset of the first record that the pipeline reads; None for the first one of the partition."""
+    """Offset of the first record that the pipeline reads. None before it has read one, and if an earlier version has
+    read the partition from its beginning."""
     held: Held | None = None
     """None if no tuples are held."""
     batch: str | None = None
@@ -68,9 +69,10 @@ def first_checkpoint(offset: int) -> str:
     return encode_checkpoint(Checkpoint(start=offset))
 
 
-def start_of(checkpoint: str | None) -> int:
-    """Return the offset at which a partition starts by its checkpoint; 0 for its beginning."""
-    return decode_checkpoint(checkpoint).start or 0
+def start_of(checkpoint: str | None) -> int | None:
+    """Return the offset of the first record that the pipeline reads of a partition; None if it has read none."""
+    decoded = decode_checkpoint(checkpoint)
+    return 0 if decoded.start is None and decoded.max_time is not None else decoded.start
 
 
 def committed_state(checkpoint: str | None, lateness_ms: int) -> WatermarkState:

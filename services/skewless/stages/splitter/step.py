@@ -39,6 +39,7 @@ class Source(SourcePartition):
     """State of one source partition."""
 
     start: int | None = None
+    """Offset at which the pipeline started to read; None before it has read a record."""
     held: list[pa.RecordBatch] = field(default_factory=list)
     """Tuples that are not sent."""
     held_bytes: int = 0
@@ -126,6 +127,9 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         partition = TopicPartition(batch.topic, batch.partition)
         source = self._sources[partition]
         source.observe_records(now)
+        if source.start is None and source.generator.max_time is None:
+            # For an audit: the records before this one were deleted before the pipeline could count them.
+            source.start = next(iter(batch.offsets), None)
         for batch_slice in slices(batch):
             yield from self._split(partition, batch_slice, source, now)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from helpers.batches import batch_of, json_values_in, reports, source, tuples_in, watermarks_in, written
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
@@ -61,4 +63,21 @@ def test_splitter_first_offset_remains_in_each_checkpoint() -> None:
     list(step.process(batch_of(3, [sale(1000)]), NOW))
     restarted = splitter(step.checkpoint(source(3)))
     assert (start_of(restarted.checkpoint(source(3))), restarted.max_event_time(source(3))) == (40, 1000)
-    assert start_of(splitter().checkpoint(source(3))) == start_of(None) == 0
+    assert start_of(splitter().checkpoint(source(3))) is start_of(None) is None
+
+
+@pytest.mark.parametrize("first", [sale(1000), b"invalid"], ids=["valid", "invalid"])
+def test_splitter_start_is_the_first_record_that_it_reads(first: bytes) -> None:
+    step = splitter()
+    list(step.process(batch_of(3, [first], first=500), NOW))
+    list(step.process(batch_of(3, [sale(1000)], first=501), NOW))
+    assert start_of(step.checkpoint(source(3))) == 500
+    restarted = splitter(step.checkpoint(source(3)))
+    list(restarted.process(batch_of(3, [sale(2000)], first=502), NOW))
+    assert start_of(restarted.checkpoint(source(3))) == 500
+
+
+def test_splitter_checkpoint_of_a_former_version_starts_at_the_beginning() -> None:
+    restarted = splitter("[1000,false]")
+    list(restarted.process(batch_of(3, [sale(2000)], first=40), NOW))
+    assert start_of(restarted.checkpoint(source(3))) == 0

@@ -288,7 +288,7 @@ def test_window_rows_tuple_of_a_closed_local_window_and_an_open_window_is_sent_i
 def test_window_rows_mode_begun_by_a_restart_holds_only_new_tuples(mode: Mode) -> None:
     before = splitter(mode=mode)
     outputs = [*split(before, 1, 13), *before.flush(NOW)]
-    assert before.checkpoint(source(3)) == "[13,false]"
+    assert before.checkpoint(source(3)) == "[13,false,0]"
     step = splitter(before.checkpoint(source(3)))
     split(step, 14, first=2)
     assert watermarks_in([*outputs, *step.flush(NOW)])[-1] == {3: 11}
