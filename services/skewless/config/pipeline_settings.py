@@ -218,8 +218,8 @@ class EventTimeSettings(SettingsModel):
         30.0,
         gt=0,
         le=315_360_000_000,
-        description="Seconds without records after which a source partition is idle: it does not hold windows open any "
-        "more. null: never.",
+        description="Seconds without records that have an event time, after which a source partition is idle: it does "
+        "not hold windows open any more. null: never.",
     )
     max_ahead_s: float = Field(
         600.0,

@@ -293,7 +293,7 @@ class StepExecutor:
         assignment.apply(PartitionEvent.BEGIN_COMMIT, assignment.partitions)
         for record in partitions:
             if not record.all_processed:
-                self.step.records_in_flight(self._key(record.partition), now)
+                self.step.records_in_flight(self._key(record.partition))
             elif record.at_end:
                 self.step.end_of_partition(self._key(record.partition), now)
             record.advance(*fetched.get(record.partition, (0, None)))

@@ -142,7 +142,7 @@ class InputStep(ABC, Generic[Partition]):
     def end_of_partition(self, partition: Partition, now: int) -> None:
         """Handle that the consumer has reached the current end of a partition."""
 
-    def records_in_flight(self, partition: Partition, now: int) -> None:
+    def records_in_flight(self, partition: Partition) -> None:
         """Handle that records of a partition are delivered and not processed, such as those that wait for a schema."""
 
     def set_workers(self, workers: int) -> None:

@@ -279,8 +279,9 @@ class StreamJob:
         now = _now()
         for of_source in progress:
             source = TopicPartition(of_source.topic, of_source.partition)
-            self._activity[source].observe_records(now)
-            self._read.add(source)
+            if of_source.timed_records:
+                self._activity[source].observe_records(now)
+                self._read.add(source)
             checkpoint = self._sources[source].checkpoint._replace(max_time=of_source.max_time)
             self._sources[source] = SourceState(of_source.next_offset, checkpoint)
             self.records += of_source.records

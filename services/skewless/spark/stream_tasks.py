@@ -48,6 +48,8 @@ class SourceProgress(msgspec.Struct):
     topic: str
     partition: int
     records: int = 0
+    timed_records: int = 0
+    """Number of records with an event time."""
     next_offset: int = 0
     max_time: int | None = None
     """Largest event time in ms so far, also of earlier micro-batches."""
@@ -164,7 +166,7 @@ class _Splitter:
     def process(self, batch: MessageBatch) -> None:
         """Process the next records of a source partition."""
         source = self._sources.get(batch.source) or self._open(batch.source)
-        before = self._splitter.tuples
+        tuples_before, timed_before = self._splitter.tuples, self._splitter.timed_records
         outputs = self._split(batch)
         tuples = [output for output in outputs if output.topic == "tuples"]
         if tuples and source.router is not None:
@@ -176,7 +178,8 @@ class _Splitter:
         self._add_records(source, [output for output in outputs if output.topic != "tuples"])
         progress = source.progress
         progress.records += len(batch.messages)
-        progress.tuples += self._splitter.tuples - before
+        progress.timed_records += self._splitter.timed_records - timed_before
+        progress.tuples += self._splitter.tuples - tuples_before
         progress.next_offset, progress.newest_ms = batch.next_offset, batch.last_timestamp
         if self._worker.wants_commit:
             self._flush()

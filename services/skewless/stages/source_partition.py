@@ -24,7 +24,7 @@ class PartitionActivity:
     idle: bool = False
     ended: bool = False
     last_seen_ms: int = 0
-    """Time of its last records. 0: none since the assignment."""
+    """Time of its last records that have an event time. 0: none since the assignment."""
 
     @property
     def is_active(self) -> bool:
@@ -32,13 +32,17 @@ class PartitionActivity:
         return not (self.idle or self.ended)
 
     def observe_records(self, now: int) -> None:
-        """Note that the partition has records."""
+        """Note that the partition has records with an event time. Others cannot hold a window open."""
         self.last_seen_ms, self.idle, self.ended = now, False, False
+
+    def observe_in_flight(self) -> None:
+        """Note that records are not processed yet, so that they may have an event time."""
+        self.idle = self.ended = False
 
     def observe_end(self, now: int, *, drain: bool, idle_timeout_ms: int | None) -> None:
         """Note that all records were read. Ends the partition in a bounded run.
 
-        Otherwise it is idle if it had no records for the idle timeout (None: never).
+        Otherwise it is idle if it had no records with an event time for the idle timeout (None: never).
         """
         if drain:
             self.ended = True
@@ -66,9 +70,9 @@ class SourceSteps(Generic[Partition]):
 
     _sources: Mapping[Partition, SourcePartition]
 
-    def records_in_flight(self, partition: Partition, now: int) -> None:
+    def records_in_flight(self, partition: Partition) -> None:
         """Note that the partition has records: it is not idle while they are in flight."""
-        self._sources[partition].observe_records(now)
+        self._sources[partition].observe_in_flight()
 
     def watermark(self, partition: Partition) -> int | None:
         """Return the watermark of the partition."""

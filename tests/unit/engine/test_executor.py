@@ -62,8 +62,8 @@ class Notes(Step):
         self.calls.append(("end", partition, now))
         self.ended.add(partition)
 
-    def records_in_flight(self, partition: int, now: int) -> None:
-        self.calls.append(("wait", partition, now))
+    def records_in_flight(self, partition: int) -> None:
+        self.calls.append(("wait", partition))
 
 
 class Bench:
@@ -120,7 +120,7 @@ async def test_executor_commit_contains_outputs_flush_and_next_offset() -> None:
     await bench.executor.process(first)
     assert bench.begin_commit({}) == {0: CommitPoint(5, "2")}
     assert bench.sent == [b"processed", b"flushed"]
-    assert bench.step.calls[1:] == [("process", 0, [3, 4], 42), ("wait", 0, 42), ("flush", 42)]
+    assert bench.step.calls[1:] == [("process", 0, [3, 4], 42), ("wait", 0), ("flush", 42)]
 
 
 async def test_executor_commit_in_progress_holds_batches_in_order() -> None:
@@ -346,7 +346,7 @@ async def test_executor_end_of_partition_is_passed_on_when_its_batches_are_proce
     batch = bench.deliver_batch(1)
     bench.end_of_partition()
     bench.end_commit(bench.begin_commit({}))
-    assert bench.step.calls[-2:] == [("wait", 0, 42), ("flush", 42)]
+    assert bench.step.calls[-2:] == [("wait", 0), ("flush", 42)]
     await bench.executor.process(batch)
     bench.begin_commit({})
     assert bench.step.calls[-2:] == [("end", 0, 42), ("flush", 42)]

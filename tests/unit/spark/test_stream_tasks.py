@@ -44,6 +44,7 @@ def test_split_task_record_whose_parsing_fails_is_a_dead_letter_and_its_neighbou
     rows = [row for batch in batches for row in batch.to_pylist()]
     (progress,) = (msgspec.json.decode(row["block"], type=SourceProgress) for row in rows if row["kind"] == PROGRESS)
     assert (progress.records, progress.tuples, progress.dead_letters, progress.next_offset) == (7, 6, 1, 7)
+    assert progress.timed_records == 6
     assert progress.max_time == NOW
     (block,) = (row["block"] for row in rows if row["kind"] == RECORDS)
     (letter,) = msgspec.msgpack.decode(block, type=list[OutputRecord])

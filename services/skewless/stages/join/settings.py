@@ -52,8 +52,8 @@ class JoinSettings(SettingsModel):
         None,
         gt=0,
         le=315_360_000,
-        description="Seconds without records after which a partition that was read to its end no longer holds the join "
-        "back. Older records that follow are late. null: a silent partition stops the join.",
+        description="Seconds without valid records after which a partition that was read to its end no longer holds "
+        "the join back. Older records that follow are late. null: a silent partition stops the join.",
     )
 
     repartition: Literal["never", "always"] = Field(

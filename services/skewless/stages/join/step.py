@@ -183,10 +183,11 @@ class JoinStep(MultiInputStep):
         """Emit pairs, unmatched records, late records and dead letters."""
         partition = TopicPartition(batch.topic, batch.partition)
         join, source, side = self._join_of(partition), self._sources[partition], self._side(partition)
-        source.observe_records(now)
         source.at_end = False
         for batch_slice in slices(batch):
             records, origins, invalid = self._read(batch_slice, side, source, now)
+            if len(records.times) or source.merged is not None:
+                source.observe_records(now)
             for index, reason in sorted(invalid.items()):
                 yield dead_letter(batch.topic, batch_slice, index, f"{side.value}: {reason}")
             yield from self._add(batch.partition, side, join, records, origins)
@@ -328,7 +329,7 @@ class JoinStep(MultiInputStep):
     # Commits
 
     def end_of_partition(self, partition: TopicPartition, now: int) -> None:
-        """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
+        """End the partition in a bounded run. Otherwise mark it idle if no record had a time for the idle timeout."""
         source = self._sources[partition]
         source.at_end = True
         if source.merged is not None:
@@ -343,10 +344,10 @@ class JoinStep(MultiInputStep):
             return
         source.observe_end(now, drain=self._rules.drain, idle_timeout_ms=self._rules.idle_timeout_ms)
 
-    def records_in_flight(self, partition: TopicPartition, now: int) -> None:
+    def records_in_flight(self, partition: TopicPartition) -> None:
         """Note that the partition has records: it is not idle while they are in flight."""
         source = self._sources[partition]
-        source.observe_records(now)
+        source.observe_in_flight()
         source.at_end = False
 
     def flush(self, now: int) -> Iterable[OutputRecord]:

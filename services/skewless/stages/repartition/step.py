@@ -88,7 +88,6 @@ class RepartitionStep(SourceSteps[int], Step):
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit records, late records and dead letters."""
         source = self._sources[batch.partition]
-        source.observe_records(now)
         for batch_slice in slices(batch):
             yield from self._write(batch_slice, source, now)
 
@@ -99,6 +98,8 @@ class RepartitionStep(SourceSteps[int], Step):
         for index, reason in sorted(invalid.items()):
             yield dead_letter(rules.records.topic, batch, index, f"{rules.side.value}: {reason}")
         self.tuples += len(records.times)
+        if len(records.times):
+            source.observe_records(now)
         before = UNINITIALIZED if source.generator.max_time is None else source.generator.max_time
         late = source.generator.observe(records.times)
         if late.any():
@@ -133,7 +134,7 @@ class RepartitionStep(SourceSteps[int], Step):
         return blocked_partitions(self._sources, self._rules.max_drift_ms)
 
     def end_of_partition(self, partition: int, now: int) -> None:
-        """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
+        """End the partition in a bounded run. Otherwise mark it idle if no record had a time for the idle timeout."""
         rules = self._rules
         self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
 

@@ -91,6 +91,8 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         self._sources: dict[TopicPartition, Source] = {}
         self.waits: Callable[[], tuple[str, ...]] = tuple
         """Returns what partitions wait for; set by the stage if the parser needs schemas of a registry."""
+        self.timed_records = 0
+        """Number of records with an event time so far."""
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
@@ -126,7 +128,6 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         """Emit tuples, late tuples and dead letters of a batch."""
         partition = TopicPartition(batch.topic, batch.partition)
         source = self._sources[partition]
-        source.observe_records(now)
         if source.start is None and source.generator.max_time is None:
             # For an audit: the records before this one were deleted before the pipeline could count them.
             source.start = next(iter(batch.offsets), None)
@@ -148,6 +149,9 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         previous_max = source.generator.max_time
         classified = classify(parsed, self._rules.event_time, source.generator, now)
         self._filtered += classified.filtered
+        if timed_records := int(np.count_nonzero(classified.valid)):
+            self.timed_records += timed_records
+            source.observe_records(now)
         yield from self._dead_letters(partition, batch, classified)
         if classified.late.any():
             watermarks = classified.max_times_before(previous_max) - self._rules.event_time.lateness_ms
@@ -212,7 +216,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
             yield OutputRecord("late", encode_late(late_tuple), key.encode(), timestamp=timestamp, headers=headers)
 
     def end_of_partition(self, partition: TopicPartition, now: int) -> None:
-        """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
+        """End the partition in a bounded run. Otherwise mark it idle if no record had a time for the idle timeout."""
         rules = self._rules
         self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
 

@@ -273,13 +273,27 @@ def test_join_step_idle_side_follows_the_other_one_and_older_records_are_late_af
     assert [output.topic for output in outputs] == ["join-late", "joined"]
 
 
+def test_join_step_partition_with_only_invalid_records_becomes_idle() -> None:
+    run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
+    run.commit(at_end=Side)
+    run.append(LEFT, record("a", 100), record("b", 200))
+    run.now += 999
+    run.append(RIGHT, OutputRecord("any", None))
+    run.commit(at_end=Side)
+    assert run.texts("unmatched-left") == []
+    run.now += 1
+    run.append(LEFT, record("c", 200))
+    run.commit(at_end=Side)
+    assert [unmatched["id"] for unmatched in run.texts("unmatched-left")] == ["a"]
+
+
 def test_join_step_idle_partition_whose_records_wait_for_a_schema_holds_the_other_one_back() -> None:
     run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
     run.append(RIGHT, record("x", 5))
     run.commit(at_end=Side)
     run.now += 1000
     run.commit(at_end=Side)
-    run.step.records_in_flight(PARTITIONS[RIGHT], run.now)
+    run.step.records_in_flight(PARTITIONS[RIGHT])
     run.append(LEFT, record("a", 100), record("b", 200))
     run.commit()
     assert run.texts("unmatched-left") == []

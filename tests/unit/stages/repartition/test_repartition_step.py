@@ -95,6 +95,14 @@ def test_repartition_idle_partition_is_reported_and_holds_no_other_one_back() ->
     assert step.blocked == frozenset()
 
 
+def test_repartition_partition_with_only_invalid_records_becomes_idle() -> None:
+    step = left_stage(idle_timeout_ms=500)
+    step.end_of_partition(0, NOW)
+    feed(step, 0, OutputRecord("any", None))
+    step.end_of_partition(0, NOW + 500)
+    assert idle_in(list(step.flush(NOW + 500))) == [{0}] * 3
+
+
 def test_repartition_partition_that_was_idle_is_reported_as_active_after_a_restart() -> None:
     step = left_stage(idle_timeout_ms=500)
     feed(step, 0, record("a", 10))
@@ -120,7 +128,7 @@ def test_repartition_idle_partition_without_records_is_reported_as_active(*, is_
         step.revoke(1)
         step.assign(1, checkpoint, ())
     else:
-        step.records_in_flight(1, NOW + 600)  # such as its first one, for a schema
+        step.records_in_flight(1)  # such as its first one, for a schema
     reports = list(step.flush(NOW + 600))
     assert (watermarks_in(reports), idle_in(reports)) == ([{1: -10}] * 3, [set()] * 3)
     assert list(step.flush(NOW + 700)) == []

@@ -26,7 +26,7 @@ def splitter(checkpoint: str | None = None) -> SplitterStep:
     settings = ParsingSettings.model_validate(SETTINGS)
     rules = SplitterRules(
         event_time=EventTimeRules(lateness_ms=0, max_ahead_ms=1000),
-        idle_timeout_ms=None,
+        idle_timeout_ms=500,
         drain=False,
         key_parts=settings.key.parts,
     )
@@ -55,6 +55,15 @@ def test_splitter_filtered_records_are_counted_and_advance_the_watermark() -> No
     assert [output.topic for output in outputs] == ["tuples"]
     assert watermarks_in(outputs) == [{3: 5000}]
     assert [sample.value for sample in step.collect_metrics() if "filtered" in sample.name] == [2]
+
+
+def test_splitter_only_filtered_records_with_a_time_keep_a_partition_active() -> None:
+    step = splitter()
+    step.end_of_partition(source(3), NOW)
+    for value, is_idle in ((b'{"type": "view"}', True), (b'{"type": "view", "t": 1}', False)):
+        list(step.process(batch_of(3, [value]), NOW + 500))
+        step.end_of_partition(source(3), NOW + 500)
+        assert step.idle(source(3)) == is_idle
 
 
 def test_splitter_first_offset_remains_in_each_checkpoint() -> None:

@@ -293,6 +293,26 @@ def test_splitter_invalid_record_keeps_a_partition_without_watermark_idle() -> N
     assert list(step.flush(NOW)) == []
 
 
+def test_splitter_partition_with_only_invalid_records_becomes_idle() -> None:
+    step = splitter()
+    split(step, record(100))
+    step.end_of_partition(source(3), NOW)
+    split(step, b"{", now=NOW + 400)
+    step.end_of_partition(source(3), NOW + 499)
+    assert not step.idle(source(3))
+    step.records_in_flight(source(3))
+    step.end_of_partition(source(3), NOW + 500)
+    assert step.idle(source(3))
+    step.records_in_flight(source(3))
+    assert not step.idle(source(3)), "they may have an event time"
+    split(step, b"{", now=NOW + 600)
+    step.end_of_partition(source(3), NOW + 600)
+    assert step.idle(source(3))
+    split(step, record(50), now=NOW + 700)  # late
+    step.end_of_partition(source(3), NOW + 700)
+    assert not step.idle(source(3))
+
+
 def test_splitter_without_idle_timeout_silence_emits_nothing() -> None:
     step = splitter(idle_timeout_ms=None)
     step.end_of_partition(source(3), NOW)
