@@ -12,7 +12,7 @@ from skewless.algorithms.join.window_join import Side
 from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import RESET
-from skewless.errors import BrokerError
+from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted, read_ranges
 from skewless.kafka.settings import KafkaSettings
@@ -118,7 +118,12 @@ def _records(batch: MessageBatch, rules: SideRules, *, merged: bool) -> Records:
                 f"partner: {RESET}"
             )
         return read.records
-    # They were parsed before, so each is valid and has one id.
+    # They were parsed before, so each is valid and has one id, unless a file that the settings name was changed.
     parsed = rules.parser.parse(batch)
+    for row, reason in parsed.invalid[:1]:
+        raise ConfigurationError(
+            f"topic {batch.topic} partition {batch.partition} offset {offsets[row]} waits for a partner, and was valid "
+            f"before: {reason}. Set the file of its schema or function back, or {RESET}"
+        )
     documents, _ = rules.parser.documents(batch, range(len(batch.values)))
     return records_of(parsed.keys, parsed.times, offsets, documents)

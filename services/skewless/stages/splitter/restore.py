@@ -128,5 +128,6 @@ def _incomplete(source: TopicPartition, held: Held, found: int) -> BrokerError:
     return BrokerError(
         f"topic {source.topic} partition {source.partition} has {found} of the {held.tuples} tuples that waited for "
         f"the end of their local window, at offsets {held.offset} to {held.end - 1}: records were deleted or "
-        "compacted. Disable compaction, and give the pipeline another name: it then reads the source from its beginning"
+        "compacted, or the file of a schema or function was changed. Set the file back. Otherwise disable compaction, "
+        "and give the pipeline another name: it then reads the source from its beginning"
     )
