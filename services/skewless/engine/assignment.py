@@ -205,6 +205,11 @@ class AssignedPartition:
         return not self.in_flight
 
     @property
+    def has_progressed(self) -> bool:
+        """Whether the step has processed records since the last commit."""
+        return self.committed is not None and self.processed_offset > self.committed.offset
+
+    @property
     def oldest_timestamp(self) -> int | None:
         """Kafka timestamp in ms of the oldest record that is not processed; None before the first record.
 

@@ -292,10 +292,13 @@ class StepExecutor:
         partitions = list(assignment.running())
         assignment.apply(PartitionEvent.BEGIN_COMMIT, assignment.partitions)
         for record in partitions:
-            if not record.all_processed:
-                self.step.records_in_flight(self._key(record.partition))
-            elif record.at_end:
-                self.step.end_of_partition(self._key(record.partition), now)
+            key = self._key(record.partition)
+            if record.all_processed and record.at_end:
+                self.step.end_of_partition(key, now)
+            elif self._is_up_to_date(record):
+                self.step.up_to_date(key, now)
+            elif not record.all_processed:
+                self.step.records_in_flight(key)
             record.advance(*fetched.get(record.partition, (0, None)))
         self._send_flush(now)
         self._update_blocked()
@@ -305,6 +308,12 @@ class StepExecutor:
             for record in partitions
             if record.has_news(point := points[record.partition]) or self._must_renew(record, now)
         }
+
+    def _is_up_to_date(self, record: AssignedPartition) -> bool:
+        """Return whether records were processed since the last commit: all that the partition had then, or more."""
+        # A partition that gets records all the time is never at its end when a commit begins.
+        log_range = self.log_ranges.get(record.partition)
+        return log_range is not None and record.has_progressed and record.processed_offset >= log_range[1]
 
     def _must_renew(self, record: AssignedPartition, now: int) -> bool:
         return self._renew_offsets_ms is not None and record.must_renew(now, self._renew_offsets_ms)

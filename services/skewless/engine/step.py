@@ -142,6 +142,12 @@ class InputStep(ABC, Generic[Partition]):
     def end_of_partition(self, partition: Partition, now: int) -> None:
         """Handle that the consumer has reached the current end of a partition."""
 
+    def up_to_date(self, partition: Partition, now: int) -> None:
+        """Handle that all records are processed that a partition had at the last commit, and that it gets further ones.
+
+        Called instead of `end_of_partition` and `records_in_flight`.
+        """
+
     def records_in_flight(self, partition: Partition) -> None:
         """Handle that records of a partition are delivered and not processed, such as those that wait for a schema."""
 

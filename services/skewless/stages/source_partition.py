@@ -40,13 +40,17 @@ class PartitionActivity:
         self.idle = self.ended = False
 
     def observe_end(self, now: int, *, drain: bool, idle_timeout_ms: int | None) -> None:
-        """Note that all records were read. Ends the partition in a bounded run.
-
-        Otherwise it is idle if it had no records with an event time for the idle timeout (None: never).
-        """
+        """Note that all records were read. Ends the partition in a bounded run."""
         if drain:
             self.ended = True
-            return
+        else:
+            self.observe_time(now, idle_timeout_ms)
+
+    def observe_time(self, now: int, idle_timeout_ms: int | None) -> None:
+        """Make the partition idle if it had no records with an event time for the idle timeout (None: never).
+
+        All records up to a short time ago must have been read.
+        """
         self.last_seen_ms = min(self.last_seen_ms or now, now)  # the clock may be set back
         if idle_timeout_ms is not None and now - self.last_seen_ms >= idle_timeout_ms:
             self.idle = True

@@ -62,6 +62,9 @@ class Notes(Step):
         self.calls.append(("end", partition, now))
         self.ended.add(partition)
 
+    def up_to_date(self, partition: int, now: int) -> None:
+        self.calls.append(("up to date", partition, now))
+
     def records_in_flight(self, partition: int) -> None:
         self.calls.append(("wait", partition))
 
@@ -350,6 +353,21 @@ async def test_executor_end_of_partition_is_passed_on_when_its_batches_are_proce
     await bench.executor.process(batch)
     bench.begin_commit({})
     assert bench.step.calls[-2:] == [("end", 0, 42), ("flush", 42)]
+
+
+@pytest.mark.parametrize(("log_end", "expected"), [(2, "up to date"), (3, "wait")])
+async def test_executor_partition_with_new_records_at_each_commit_is_up_to_date_without_earlier_ones(
+    log_end: int, expected: str
+) -> None:
+    bench = Bench()
+    bench.end_commit(bench.begin_commit({}))
+    bench.executor.update_lag({at(0): (0, log_end)}, {})
+    first, _ = bench.deliver_batch(1), bench.deliver_batch(2)
+    await bench.executor.process(first)
+    bench.end_commit(bench.begin_commit({}))
+    assert [call[0] for call in bench.step.calls[-2:]] == [expected, "flush"]
+    bench.begin_commit({})
+    assert bench.step.calls[-2:] == [("wait", 0), ("flush", 42)], "nothing was processed since the last commit"
 
 
 async def test_executor_end_of_partition_is_withdrawn_by_another_batch_or_generation() -> None:

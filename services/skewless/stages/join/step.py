@@ -344,6 +344,12 @@ class JoinStep(MultiInputStep):
             return
         source.observe_end(now, drain=self._rules.drain, idle_timeout_ms=self._rules.idle_timeout_ms)
 
+    def up_to_date(self, partition: TopicPartition, now: int) -> None:
+        """Mark the partition idle if it gets records, but none had a time for the idle timeout."""
+        source = self._sources[partition]
+        if source.merged is None and self._becomes_idle:
+            source.observe_time(now, self._rules.idle_timeout_ms)
+
     def records_in_flight(self, partition: TopicPartition) -> None:
         """Note that the partition has records: it is not idle while they are in flight."""
         source = self._sources[partition]

@@ -138,6 +138,11 @@ class RepartitionStep(SourceSteps[int], Step):
         rules = self._rules
         self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
 
+    def up_to_date(self, partition: int, now: int) -> None:
+        """Mark the partition idle if it gets records, but none had a time for the idle timeout."""
+        if not self._rules.drain:
+            self._sources[partition].observe_time(now, self._rules.idle_timeout_ms)
+
     def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
         """Report watermarks and idle flags that changed since the last report."""
         changed = {

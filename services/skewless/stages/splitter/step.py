@@ -220,6 +220,11 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         rules = self._rules
         self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
 
+    def up_to_date(self, partition: TopicPartition, now: int) -> None:
+        """Mark the partition idle if it gets records, but none had a time for the idle timeout."""
+        if not self._rules.drain:
+            self._sources[partition].observe_time(now, self._rules.idle_timeout_ms)
+
     def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Send the tuples that are held, and report watermarks and idle flags that changed since the last report."""
         for partition, source in self._sources.items():

@@ -287,6 +287,17 @@ def test_join_step_partition_with_only_invalid_records_becomes_idle() -> None:
     assert [unmatched["id"] for unmatched in run.texts("unmatched-left")] == ["a"]
 
 
+def test_join_step_partition_that_gets_invalid_records_all_the_time_becomes_idle() -> None:
+    run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
+    run.append(LEFT, record("a", 100), record("b", 200))
+    for _ in range(2):
+        run.append(RIGHT, OutputRecord("any", None))
+        run.step.up_to_date(PARTITIONS[RIGHT], run.now)
+        run.commit()
+        run.now += 1000
+    assert [unmatched["id"] for unmatched in run.texts("unmatched-left")] == ["a"]
+
+
 def test_join_step_idle_partition_whose_records_wait_for_a_schema_holds_the_other_one_back() -> None:
     run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
     run.append(RIGHT, record("x", 5))

@@ -103,6 +103,14 @@ def test_repartition_partition_with_only_invalid_records_becomes_idle() -> None:
     assert idle_in(list(step.flush(NOW + 500))) == [{0}] * 3
 
 
+def test_repartition_partition_that_gets_invalid_records_all_the_time_becomes_idle() -> None:
+    step = left_stage(idle_timeout_ms=500)
+    for now in (NOW, NOW + 500):
+        feed(step, 0, OutputRecord("any", None))
+        step.up_to_date(0, now)
+    assert idle_in(list(step.flush(NOW + 500))) == [{0}] * 3
+
+
 def test_repartition_partition_that_was_idle_is_reported_as_active_after_a_restart() -> None:
     step = left_stage(idle_timeout_ms=500)
     feed(step, 0, record("a", 10))

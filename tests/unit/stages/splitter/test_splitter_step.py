@@ -313,8 +313,22 @@ def test_splitter_partition_with_only_invalid_records_becomes_idle() -> None:
     assert not step.idle(source(3))
 
 
+def test_splitter_partition_that_gets_invalid_records_all_the_time_becomes_idle() -> None:
+    step = splitter()
+    split(step, record(100))
+    for now, is_idle in ((NOW + 499, False), (NOW + 500, True)):
+        split(step, b"{", now=now)
+        step.up_to_date(source(3), now)
+        assert step.idle(source(3)) == is_idle
+    split(step, record(110), now=NOW + 501)
+    step.up_to_date(source(3), NOW + 501)
+    assert not step.idle(source(3))
+
+
 def test_splitter_without_idle_timeout_silence_emits_nothing() -> None:
     step = splitter(idle_timeout_ms=None)
+    step.up_to_date(source(3), NOW)
+    step.up_to_date(source(3), NOW + 10**9)
     step.end_of_partition(source(3), NOW)
     step.end_of_partition(source(3), NOW + 10**9)
     assert list(step.flush(NOW)) == []
