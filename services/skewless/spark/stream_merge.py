@@ -143,7 +143,8 @@ class MergeTask:
         checkpoints = dict(self.checkpoints)
         for progress in (_progress_decoder.decode(block) for kind, _, block in blocks if kind == PROGRESS):
             source = TopicPartition(progress.topic, progress.partition)
-            checkpoints[source] = checkpoints[source]._replace(max_time=progress.max_time, idle=False)
+            idle = checkpoints[source].idle and not progress.timed_records
+            checkpoints[source] = checkpoints[source]._replace(max_time=progress.max_time, idle=idle)
         return watermark_of(checkpoints, self.settings.event_time.lateness_ms)
 
 

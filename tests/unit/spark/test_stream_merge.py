@@ -1,0 +1,37 @@
+"""Tasks of a query of Spark: the watermark with which windows are closed after a micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+import pytest
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark.stream_merge import MergeTask
+from skewless.spark.stream_tasks import PROGRESS, SourceProgress
+from skewless.stages.splitter.checkpoint import Checkpoint
+from skewless.wire.topic_partition import TopicPartition
+
+SETTINGS = PipelineSettings.model_validate(
+    {
+        "name": "shop",
+        "source": {"topic": "orders"},
+        "splitter": {"key": {"field": "key"}, "time": {"field": "time"}},
+        "event_time": {"allowed_lateness_s": 0},
+    }
+)
+
+
+@pytest.mark.parametrize(("timed_records", "watermark"), [(0, 900), (1, 500)])
+def test_merge_task_only_records_with_a_time_make_an_idle_partition_active(timed_records: int, watermark: int) -> None:
+    silent, busy = (TopicPartition("orders", number) for number in range(2))
+    values: dict[str, Any] = dict.fromkeys(field.name for field in fields(MergeTask))
+    values |= {"settings": SETTINGS, "checkpoints": {silent: Checkpoint(500, idle=True), busy: Checkpoint(800)}}
+    progress = [
+        SourceProgress(*silent, records=1, timed_records=timed_records, max_time=500),
+        SourceProgress(*busy, records=1, timed_records=1, max_time=900),
+    ]
+    blocks = [(PROGRESS, 0, msgspec.json.encode(of_source)) for of_source in progress]
+    assert MergeTask(**values).watermark(blocks).watermark == watermark
