@@ -139,6 +139,8 @@ class StreamJob:
         """Records of all micro-batches of this run."""
         self._read: set[TopicPartition] = set()
         """Source partitions of which this run has read records."""
+        self._last_ends: dict[TopicPartition, int] = {}
+        """Ends of source partitions when `_is_read` was last called, since their last records with an event time."""
 
     def _opened(self) -> TransactionalProducer:
         settings = self._settings
@@ -282,6 +284,7 @@ class StreamJob:
             if of_source.timed_records:
                 self._activity[source].observe_records(now)
                 self._read.add(source)
+                self._last_ends.pop(source, None)
             checkpoint = self._sources[source].checkpoint._replace(max_time=of_source.max_time)
             self._sources[source] = SourceState(of_source.next_offset, checkpoint)
             self.records += of_source.records
@@ -389,8 +392,14 @@ class StreamJob:
                 activity.observe_end(now, drain=False, idle_timeout_ms=timeout_ms)
 
     def _is_read(self, source: TopicPartition) -> bool:
-        """Return whether all records of a source partition were read. Transaction markers may follow the last one."""
-        offset = self._sources[source].offset
+        """Return whether all records of a source partition were read. Transaction markers may follow the last one.
+
+        A partition that gets records all the time always has unread ones. So those that it had at the last call count.
+        """
+        offset, last_end = self._sources[source].offset, self._last_ends.get(source)
+        self._last_ends[source] = self._offsets.end(source.topic)[source.partition]
+        if last_end is not None and offset >= last_end:
+            return True
         return not has_records_after(self._offsets, source.topic, {source.partition: offset})
 
     def _progress(self, number: int, outcomes: _Outcomes, seconds: float) -> TriggerProgress:

@@ -1,0 +1,65 @@
+"""The driver of a query of Spark: which source partitions are idle between two micro-batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.state_layout import state_schema_of
+from skewless.spark import stream_job
+from skewless.spark.stream_job import StreamJob
+from skewless.spark.stream_start import SourceState, StreamStart
+from skewless.spark.stream_tasks import SourceProgress
+from skewless.stages.splitter.checkpoint import Checkpoint
+from skewless.wire.topic_partition import TopicPartition
+
+SOURCE = TopicPartition("orders", 0)
+SETTINGS = PipelineSettings.model_validate(
+    {
+        "name": "shop",
+        "source": {"topic": SOURCE.topic},
+        "splitter": {"key": {"field": "key"}, "time": {"field": "time"}},
+        "event_time": {"idle_timeout_s": 30},
+    }
+)
+
+
+class Growing:
+    """Offsets of a topic that gets a record before each request."""
+
+    end_offset = 0
+
+    def __init__(self, _kafka: object) -> None:
+        pass
+
+    def end(self, _topic: str) -> dict[int, int]:
+        self.end_offset += 1
+        return {0: self.end_offset}
+
+
+@pytest.mark.parametrize(
+    ("timed_records", "reads_all", "is_idle"), [(0, True, True), (1, True, False), (0, False, False)]
+)
+def test_stream_job_partition_that_gets_records_all_the_time_is_idle_without_those_with_a_time(
+    monkeypatch: pytest.MonkeyPatch, timed_records: int, *, reads_all: bool, is_idle: bool
+) -> None:
+    now = 1_000_000
+    monkeypatch.setattr(stream_job, "_now", lambda: now)
+    monkeypatch.setattr(stream_job, "OffsetReader", Growing)
+    monkeypatch.setattr(stream_job, "Admin", lambda _kafka: None)
+    monkeypatch.setattr(stream_job, "has_records_after", lambda *_: True)
+    monkeypatch.setattr(StreamJob, "_opened", lambda _job: None)
+    sources = {SOURCE: SourceState(0, Checkpoint(500))}
+    start = StreamStart(SETTINGS, state_schema_of(SETTINGS), {}, {}, sources, "", {})
+    nothing: Any = None
+    job = StreamJob(start, nothing, nothing)
+    for _ in range(3):
+        job._observe_idle(30_000, ended=False)
+        offset = job._offsets.end(SOURCE.topic)[0] if reads_all else 0
+        progress = SourceProgress(*SOURCE, records=1, timed_records=timed_records, max_time=500, next_offset=offset)
+        job._observe([progress], {}, "query/0")
+        now += 31_000
+    job._observe_idle(30_000, ended=False)
+    assert job._checkpoints()[SOURCE].idle == is_idle
