@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from helpers.kafka import START_MS, Record, Source
 from integration.engine.harness import Harness
 from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -35,3 +36,10 @@ def test_offset_reader_missing_topic_has_no_committed_offsets_and_no_end(broker:
     assert positions.committed("any", "nowhere") == {}
     with pytest.raises(BrokerError, match="nowhere does not exist"):
         positions.end("nowhere")
+
+
+@pytest.mark.parametrize("time_ms", [-1, -3_600_000], ids=["-1, the end to a broker", "1970-01-01T00:00:00+01:00"])
+def test_offset_reader_at_a_time_before_1970_returns_the_first_offsets(time_ms: int, broker: str) -> None:
+    source = Source(broker, 1)
+    source.send_complete([Record(0, 0, START_MS, b"k", None, {})])
+    assert OffsetReader(Harness(broker).kafka).at_time(source.topic, time_ms) == {0: 0}

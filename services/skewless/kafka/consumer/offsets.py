@@ -113,7 +113,8 @@ class OffsetReader:
 
     def at_time(self, topic: str, time_ms: int) -> dict[int, int]:
         """Return the offset of the first record with this Kafka timestamp or a later one; the end if there is none."""
-        offsets, end = self._offsets(topic, OffsetSpec.for_timestamp(time_ms)), self.end(topic)
+        # To the broker, a negative time is the name of a position, such as -1 for the end, or an error.
+        offsets, end = self._offsets(topic, OffsetSpec.for_timestamp(max(0, time_ms))), self.end(topic)
         return {partition: end[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
     def committed(self, group: str, topic: str) -> dict[int, CommittedOffset]:
