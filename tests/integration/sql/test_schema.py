@@ -114,6 +114,14 @@ def test_column_of_a_removed_aggregate_is_a_difference_until_it_may_be_null(data
     Sink(database, decimals=2).start().store([result("a")])
 
 
+def test_check_generated_column_of_the_user_is_no_difference(database: TestDatabase, file: Path) -> None:
+    Sink(database, decimals=2).start().commit()
+    database.query("ALTER TABLE p ADD COLUMN again BIGINT GENERATED ALWAYS AS (revision + 1) STORED")
+    checked = sink("check", file, database)
+    assert checked.exit_code == 0, checked.output
+    Sink(database, decimals=2).start().store([result("a")])
+
+
 def test_result_from_before_an_aggregate_was_added_is_null(database: TestDatabase) -> None:
     Sink(database, aggregates=["count", "sum"]).start().commit()
     after = Sink(database, aggregates=["count", "sum", "max"])
