@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
+import msgspec
+
 from skewless.engine.step import Sample
 from skewless.errors import BadRecordError, StoreError, TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.group_progress import GroupProgress
@@ -27,6 +29,7 @@ from skewless.wire.offset_metadata import join_offset_metadata, split_offset_met
 from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
 from skewless.wire.table_rows import OFFSET_HEADER, REASON_HEADER, REFUSED
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+from skewless.wire.tuples import Int64
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,8 @@ FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 30.0
 MAX_REPEATS = 5
 """Number of times that a transaction is repeated at once. After that, the partitions are read again, with back-off."""
+
+_decode_window = msgspec.json.Decoder(Int64).decode
 
 
 class BackOff:
@@ -169,8 +174,8 @@ class SqlOutput:
         key = output.key or b""
         window, _, text = key.partition(b"/")
         try:
-            start, name = int(window), text
-        except ValueError:
+            start, name = _decode_window(window), text
+        except ValueError:  # also of more than 64 bits
             start, name = None, key
         offset = int(dict(output.headers).get(OFFSET_HEADER, b"-1"))
         return RefusedRow(start, name, reason, output.value or b"", self._topics[0], output.partition or 0, offset)

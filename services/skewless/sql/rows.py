@@ -13,6 +13,7 @@ import numpy as np
 
 from skewless.errors import BadRecordError
 from skewless.sql.table import DIGITS, Column, Kind, ResultTable, key_id
+from skewless.wire.tuples import Int64
 
 Row = tuple[Any, ...]
 """Values of a row, in the order of `ResultTable.columns`. Times are text in UTC: 2026-01-31T23:00:00.000."""
@@ -53,7 +54,7 @@ class RowDecoder:
     """Decodes the records of one table."""
 
     def __init__(self, table: ResultTable) -> None:
-        fields: list[Any] = [("key", str), ("window_start", int), ("window_end", int), ("revision", int)]
+        fields: list[Any] = [("key", str), ("window_start", Int64), ("window_end", Int64), ("revision", int)]
         # Results from before an aggregate was added lack its field.
         later = () if table.ranked else {column.name for column in table.results}
         for column in table.contents:

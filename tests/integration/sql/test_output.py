@@ -332,6 +332,10 @@ FOREIGN: list[Item] = [
     (b"x", None),
     (b"\xff", None),
     (f"{START}/s".encode(), b'{"key": "\\ud800", "window_start": 1767225600000, "window_end": 1, "revision": 0}'),
+    (f"{2**63}/b".encode(), None),
+    (f"{2**63}/b".encode(), b"no json"),
+    result("b", 2**63),
+    result("c", revision=2**63),
 ]
 
 
