@@ -507,7 +507,7 @@ class PipelineSettings(SettingsModel):
         if self.aggregator.format != "json":
             yield f"aggregator.top: is possible with aggregator.format: json only, not with {self.aggregator.format}"
         for path, names in (("aggregator.aggregates", by_name), ("splitter.key.fields", self.splitter.key.parts)):
-            if "rank" in names:
+            if "rank" in map(str.lower, names):  # as in `_key_part_problems`
                 yield f"{path}: rank is a field of topic top; choose another name, or remove aggregator.top"
 
     def _key_part_problems(self, results: Sequence[ResultField]) -> Iterator[str]:

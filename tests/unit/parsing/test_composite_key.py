@@ -127,3 +127,15 @@ def test_composite_key_part_with_the_name_of_an_aggregate_is_refused() -> None:
     }
     with pytest.raises(ValidationError, match=r"fields\.1\.name: count is a result of aggregator\.aggregates"):
         PipelineSettings.model_validate(document)
+
+
+@pytest.mark.parametrize("name", ["rank", "Rank"])
+def test_composite_key_part_with_the_name_of_the_rank_is_refused_where_keys_are_ranked(name: str) -> None:
+    document = {
+        "name": "p",
+        "source": {"topic": "t"},
+        "splitter": {"key": {"fields": [{"field": "a"}, {"field": name}]}},
+    }
+    PipelineSettings.model_validate(document)
+    with pytest.raises(ValidationError, match=r"splitter\.key\.fields: rank is a field of topic top"):
+        PipelineSettings.model_validate({**document, "aggregator": {"top": {"n": 3, "by": "count"}}})
