@@ -205,7 +205,8 @@ def _field(column: Column, message: Any) -> Any:
     if column.name not in message.DESCRIPTOR.fields_by_name:
         return None
     if column.is_list:
-        found: Any = list(getattr(message, column.name))
+        # A list of Protobuf is never null.
+        found: Any = list(getattr(message, column.name)) or (None if column.can_be_null else [])
     else:
         is_absent = column.is_result and not message.HasField(column.name)
         found = None if is_absent else getattr(message, column.name)

@@ -50,6 +50,8 @@ class Column:
     type: pa.DataType
     is_result: bool = False
     """Whether it is a result, which may be null: so an aggregate can be added, or removed, later."""
+    can_be_null: bool = False
+    """Whether a result is null where it has no values."""
     is_document: bool = False
     """Whether it is a JSON document, as text. Its schema is not known."""
 
@@ -147,7 +149,10 @@ def result_schema(
         Column("window_start", TIME),
         Column("window_end", TIME),
         *(Column(part, pa.string()) for part in key_parts),
-        *(Column(result.name, _type(result.result_type, numbers), is_result=True) for result in results),
+        *(
+            Column(result.name, _type(result.result_type, numbers), is_result=True, can_be_null=result.can_be_null)
+            for result in results
+        ),
         Column("revision", pa.int64()),
     ]
     return ResultSchema("Aggregate", _namespace(pipeline), columns)

@@ -105,6 +105,23 @@ def test_double_has_the_digits_of_the_result_without_an_exponent(schema_format: 
         assert f"{Decimal(repr(number)):f}".encode() in value
 
 
+@pytest.mark.parametrize("schema_format", FORMATS)
+@pytest.mark.parametrize(("missing", "found"), [("skip", None), ("skip", [3]), ("invalid", [])])
+def test_list_without_values_is_null_if_the_result_may_be(
+    schema_format: SchemaFormat, missing: str, found: list[int] | None
+) -> None:
+    document = {
+        "name": "p",
+        "source": {"topic": "t"},
+        "splitter": {"key": {"field": "k"}, "value": {"field": "v", "missing": missing}},
+        "aggregator": {"aggregates": [{"largest": "value", "n": 3}]},
+    }
+    settings = PipelineSettings.model_validate(document)
+    schema = aggregates_output(settings).schema
+    value = encoder(schema_format, schema, 7)(aggregate_type(settings.results)("k", 0, 1, found, 0))
+    assert json.loads(decoder(schema_format, schema, lambda _: schema.text(schema_format))(value))["largest"] == found
+
+
 def _as_text(field: Any) -> Any:
     if isinstance(field, list):
         return [_as_text(item) for item in field]
