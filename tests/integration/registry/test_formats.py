@@ -71,7 +71,7 @@ def test_protobuf_nested_message_with_references_is_read(registry_server: Regist
     assert (parsed.keys, parsed.values["value"].to_pylist()) == (["a"], [7])
     assert parsed.invalid == [
         (1, f"key field user.id is missing in schema {schema_id}"),
-        (2, f"no message 5 in schema {schema_id}"),
+        (2, f"no such message in schema {schema_id}"),
         (3, f"no message at the beginning of the record (schema {schema_id})"),
     ]
 

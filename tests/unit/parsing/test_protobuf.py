@@ -13,11 +13,13 @@ from google.protobuf import descriptor_pb2, message_factory
 
 from skewless.errors import ConfigurationError
 from skewless.parsing.formats.base import ParsedBatch
+from skewless.parsing.formats.protobuf import ProtobufSchema
 from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
-from skewless.schema_registry.schema import Schema
+from skewless.schema_registry.schema import Schema, prefix
+from skewless.schema_registry.settings import RegistrySettings
 
 TIME = 1_767_225_600_123
 TEXT = """
@@ -153,3 +155,27 @@ def test_protobuf_document_of_a_join_is_its_json_with_the_names_of_the_schema(tm
         "camel_case": "y",
     }
     assert problems == {1: "Protobuf that cannot be converted to JSON"}
+
+
+class Registry:
+    """A registry with one schema."""
+
+    def schema(self, _schema_id: int) -> Schema:
+        return Schema("PROTOBUF", TEXT)
+
+
+def test_records_without_the_indexes_of_their_message_have_one_reason_and_leave_nothing_in_memory() -> None:
+    settings = ParsingSettings.model_validate({"format": "protobuf", "key": {"field": "user.id"}})
+    assert settings.bind(RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})) == []
+    parser = RecordParser(settings)
+    (cache,) = parser.schemas
+    cache.client = Registry()  # type: ignore[assignment]  # has the method that the cache calls
+    cache.fetch(7)
+    # The text of field 1 is taken for five indexes.
+    values = [prefix(7) + CLICK(user={"id": f"user {number}"}).SerializeToString() for number in range(1000)]
+    parsed = parser.parse(RecordColumns.of_values(values, np.zeros(len(values), np.int64)))
+    assert {reason for _, reason in parsed.invalid} == {"no such message in schema 7"}
+    assert len(parsed.invalid) == 1000
+    schema = cache.get(7)
+    assert isinstance(schema, ProtobufSchema)
+    assert schema.plans == {}

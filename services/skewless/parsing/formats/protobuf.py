@@ -57,8 +57,8 @@ class ProtobufSchema:
     label: str
     file: Any
     """Descriptor of the file; None for the schema of a file, which has one message."""
-    plans: dict[tuple[Indexes, bool], Plan | None] = field(default_factory=dict)
-    """Plans by message, and by whether conditions need the fields. None: there is no such message."""
+    plans: dict[tuple[Indexes, bool], Plan] = field(default_factory=dict)
+    """Plans by message, and by whether conditions need the fields."""
     message: Any = None
     """Descriptor of the message of the schema of a file."""
 
@@ -107,8 +107,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
         schema.message = descriptor
         for optional in (False, True):
             schema.plans[FIRST, optional] = plan_of(descriptor, self.wanted(optional=optional))
-        required = schema.plans[FIRST, False]
-        if required is not None and (missing := self.missing_fields(required.absent)):
+        if missing := self.missing_fields(schema.plans[FIRST, False].absent):
             raise ConfigurationError(*(f"{name}: does not exist in {schema.label}" for name in missing))
         return schema
 
@@ -143,8 +142,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
             for indexes, part in parts:
                 plan = self._plan(schema, indexes, wanted, optional=optional)
                 if plan is None:
-                    reason = f"no message {'.'.join(map(str, indexes))} in {schema.label}"
-                    invalid |= dict.fromkeys(part.rows.tolist(), reason)
+                    invalid |= dict.fromkeys(part.rows.tolist(), f"no such message in {schema.label}")
                 else:
                     found = read(plan, wanted, part.data, part.starts, part.ends, depth)
                     yield Scan(part.rows, found, schema.label, plan.absent)
@@ -154,8 +152,10 @@ class Protobuf(ElementFormat[ProtobufSchema]):
         at = (indexes, optional)
         if at not in schema.plans:
             descriptor = message_at(schema.file, indexes)
-            schema.plans[at] = plan = None if descriptor is None else plan_of(descriptor, wanted)
-            if not optional and plan is not None and (missing := self.missing_fields(plan.absent)):
+            if descriptor is None:  # not kept: a broken record may name any message
+                return None
+            schema.plans[at] = plan = plan_of(descriptor, wanted)
+            if not optional and (missing := self.missing_fields(plan.absent)):
                 log.warning("%s has no field for %s of the settings", schema.label, ", ".join(missing))
         return schema.plans[at]
 
