@@ -159,7 +159,8 @@ def _table_differences(database: Database) -> Iterator[str]:
                 f"table {table.name}: column {column.name} has type {existing[column.name] or '(none)'}, it needs "
                 f"type {wanted or '(none)'}"
             )
-    for name in sorted(_required(database, table.name) - {column.name for column in table.columns}):
+    needed = {name for (name,) in database.query(statements["required_select"], (table.name,))}
+    for name in sorted(needed - {column.name for column in table.columns}):
         yield (
             f"table {table.name}: column {name} is of no result, and needs a value in each row: drop the column, "
             "allow NULL in it, or give it a default"
@@ -175,13 +176,17 @@ def missing_rights(database: Database) -> Iterator[str]:
     # The statements change no row, but the database checks the rights of their user.
     table = database.statements.table
     for name in (table.name, table.refused, OFFSETS):
-        # Those that need a value, because a column of the user may be generated.
-        columns = sorted(map(quote, _required(database, name)))
+        columns = list(_columns(database, name))
+        if name == table.name:
+            # The sink writes no other ones, and a column of the user may be generated.
+            columns = [column.name for column in table.columns if column.name in columns]
         if not columns:
             continue
         needed = 2 if name == table.refused else 3 if name == OFFSETS else 4
         for right, template in list(RIGHTS.items())[:needed]:
-            statement = template.format(table=quote(name), column=columns[0], columns=", ".join(columns))
+            statement = template.format(
+                table=quote(name), column=quote(columns[0]), columns=", ".join(map(quote, columns))
+            )
             if problem := _refusal(database, statement):
                 yield f"table {name}: right {right} is missing ({problem})"
 
@@ -204,11 +209,6 @@ def _refusal(database: Database, statement: str) -> str | None:
 def exists(database: Database, table: str) -> bool:
     """Return whether a table exists."""
     return bool(_columns(database, table))
-
-
-def _required(database: Database, table: str) -> set[str]:
-    """Return the columns of a table that need a value in each row."""
-    return {name for (name,) in database.query(database.statements["required_select"], (table,))}
 
 
 def _columns(database: Database, table: str) -> dict[str, str]:
