@@ -103,6 +103,34 @@ def test_results_from_before_an_aggregate_was_added_lack_it(
     assert (result.exit_code, result.stdout) == (0, expected), result.output
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "1970-01-01T00:00:00Z  a  count 2  largest [3.50,1.25]\n1970-01-01T00:00:00Z  b  count 1  largest -\n"),
+        (
+            ("--csv",),
+            'window_start,window_end,key,count,largest,revision\n0,60000,a,2,"[3.50,1.25]",0\n0,60000,b,1,,0\n',
+        ),
+    ],
+)
+def test_results_list_is_json_and_null_is_absent_in_each_form(
+    file: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], expected: str
+) -> None:
+    fields = '"window_start": 0, "window_end": 60000, "revision": 0'
+    values = (
+        f'{{"key": "a", {fields}, "count": 2, "largest": [3.50, 1.25]}}',
+        f'{{"key": "b", {fields}, "count": 1, "largest": null}}',
+    )
+    records = [message(0, value.encode(), key=key) for key, value in zip((b"0/a", b"0/b"), values, strict=True)]
+    monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, _ranges: [(0, records)])
+    file.write_text(
+        PIPELINE.replace("sum", "{largest: value, n: 2}")
+        + "splitter: {key: {from: record_key}, value: {field: v, decimals: 2, missing: skip}}\n"
+    )
+    result = run(file, "--window", "all", *options)
+    assert (result.exit_code, result.stdout) == (0, expected), result.output
+
+
 def test_results_window_without_ranks_is_a_failed_check(file: Path) -> None:
     file.write_text(PIPELINE.replace("sum]", "sum], top: {n: 3, by: count}"))
     result = run(file, "--ranks", "--window", "2020-01-01")
