@@ -20,7 +20,9 @@ ROOT = ""
 Path = tuple[str, ...]
 """Steps from the root: names of fields, and `LIST` for all elements of a list."""
 
-_NAME = r"[^.\[\]]+"
+# msgspec has no decoder for names with a quotation mark, a backslash or a control character, nor with half a surrogate.
+_NAME = r"[^.\[\]\"\\\x00-\x1f\ud800-\udfff]+"
+NAME = re.compile(_NAME)
 _PATH = re.compile(rf"(?:{_NAME}|\[\])(?:\[\])*(?:\.{_NAME}(?:\[\])*)*")
 
 
@@ -173,7 +175,10 @@ def path_problems(fields: FieldSettings) -> Iterator[str]:
     for name, reference in references.items():
         if not paths.get(name):
             setting = field_setting(name)
-            yield f"{setting}: {reference!r} is not a path: separate names with dots, write [] after a list"
+            yield (
+                f"{setting}: {reference!r} is not a path: separate names with dots, write [] after a list; "
+                "a name cannot have a quotation mark, a backslash or a control character"
+            )
         elif LIST in paths[name] and name not in with_lists:
             yield f"{field_setting(name)}: must not contain a list"
     yield from conflicts({name: path for name, path in paths.items() if name in fields.required})

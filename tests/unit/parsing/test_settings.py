@@ -22,6 +22,13 @@ PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "csv without key": ({"format": "csv"}, ["key.field: missing"]),
     "json by number": ({"key": {"field": 3}}, ["key.field: 3 is not a path"]),
     "no path": ({"key": {"field": "a..b"}}, ["key.field: 'a..b' is not a path"]),
+    "name with a quotation mark": ({"key": {"field": 'a.b"c'}}, ["a name cannot have a quotation mark"]),
+    "name with a backslash": (
+        {"key": KEY, "where": [{"field": "a\\", "is": 1}]},
+        ["a name cannot have a quotation mark"],
+    ),
+    "name with a control character": ({"key": KEY, "time": {"field": "t\n"}}, ["a name cannot have a quotation mark"]),
+    "name with half a surrogate": ({"key": {"field": "\ud800"}}, ["is not a path"]),
     "field is an object too": ({"key": KEY, "value": {"field": "k.v"}}, ["value.field: conflicts with key.field"]),
     "object is a list too": (
         {"key": {"field": "a.k"}, "value": {"field": "a[].v"}},

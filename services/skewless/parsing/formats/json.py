@@ -29,6 +29,7 @@ from skewless.parsing.formats.base import (
     source_label,
 )
 from skewless.parsing.json_path import (
+    NAME,
     DecoderSchema,
     Path,
     PathAccessor,
@@ -48,7 +49,6 @@ _MISTYPED = re.compile(r".* - at `\$\.?(?P<path>.*)`")
 MALFORMED = "malformed JSON"
 OUT_OF_RANGE = "has a number that is out of range"
 _INDEX = re.compile(r"\[\d+\]")
-_NAME = re.compile(r"[^.\[\]]+")
 MAX_PATHS = 200
 MAX_DEPTH = 5
 MAX_ELEMENTS = 20
@@ -288,7 +288,7 @@ def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
     """Yield the path and value of every scalar in a JSON document, except those that no path of settings can name."""
     if isinstance(node, dict) and depth:
         for name, child in node.items():
-            if _NAME.fullmatch(name):
+            if NAME.fullmatch(name):
                 yield from _scalars(child, f"{path}.{name}" if path else name, depth - 1)
     elif isinstance(node, list) and depth and path:
         for child in node[:MAX_ELEMENTS]:

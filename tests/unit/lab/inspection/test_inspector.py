@@ -60,6 +60,13 @@ def inspected(batches: list[RecordColumns], key: str | None = None) -> dict[str,
     }
 
 
+@pytest.mark.parametrize("name", ['say "hi"', "a\\b", "two\nlines"])
+def test_inspector_field_that_no_setting_can_name_is_left_out(name: str) -> None:
+    values = [json.dumps({name: f"n{i % 5}", "user": f"u{i % 7}", "tags": {name: i % 3}}).encode() for i in range(100)]
+    found = inspected([batch(values)])
+    assert [key["name"] for key in found["keys"]] == ["user"]
+
+
 def test_inspector_json_records_are_measured() -> None:
     found = inspected([batch(clicks()), batch(clicks(500), partition=1)])
     key = found["keys"][0]
