@@ -28,7 +28,7 @@ def show(report: Mapping[str, Any]) -> None:
     console = wide_console()
     _show_records(console, report)
     if not report["keys"]:
-        console.print("\nNo candidate for a key: the records have no keys and no fields.")
+        console.print("\nNo candidate for a key: the records have no keys, and no field that groups them.")
         if not report["format"]["advice"]:
             console.print("docs/how-to/read-any-topic.md shows how a pipeline reads other formats.")
         return
@@ -54,7 +54,7 @@ def _show_records(console: Console, report: Mapping[str, Any]) -> None:
         f"[bold]{escape(report['topic'])}[/bold]: {total}, {len(report['offsets'])} partitions",
         *([f"not read    {uncommitted_records(unread)}"] if unread else []),
         f"format      {_format(report['format'])}; {missing}",
-        *([f"advice      {advice}"] if advice else []),
+        *([f"advice      {escape(advice)}"] if advice else []),
         f"partitions  {min(counts):,} to {max(counts):,} records, max/avg {partitions['max_over_avg']:.2f}",
         f"sizes       {size_parts}",
         f"rate        {'unknown' if rate is None else f'{_number(rate)} records/s, by the Kafka timestamps'}",

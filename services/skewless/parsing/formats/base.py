@@ -127,7 +127,7 @@ class DetectedFormat:
     kinds: dict[str, float] = field(default_factory=dict)
     """Shares of the kinds of the sampled values, if they are not all of one kind."""
     advice: str | None = None
-    """How a pipeline can use the topic although no format can read its records."""
+    """How a pipeline can use the topic although no format can read its records, or no setting can name a field."""
 
 
 class Format(ABC):

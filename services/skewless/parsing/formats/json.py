@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -53,6 +54,8 @@ MAX_PATHS = 200
 MAX_DEPTH = 5
 MAX_ELEMENTS = 20
 """Limits of the fields that are looked at in a sampled record."""
+MAX_SHOWN = 60
+RENAME = "a function in splitter.python can rename it (docs/how-to/python.md)"
 _decode_any = msgspec.json.Decoder().decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -281,7 +284,9 @@ class Json(Format):
                     paths.add(path)
             records.update(paths)
         fields = [SampledField(path, found, records[path] / len(documents)) for path, found in values.items()]
-        return DetectedFormat("JSON", {"name": "json"}, fields)
+        unnamed = next(chain.from_iterable(_unnamed(document, MAX_DEPTH) for document in documents), None)
+        advice = None if unnamed is None else f"no setting can name the field {unnamed[:MAX_SHOWN]!r}: {RENAME}"
+        return DetectedFormat("JSON", {"name": "json"}, fields, advice=advice)
 
 
 def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
@@ -295,6 +300,19 @@ def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
             yield from _scalars(child, f"{path}[]", depth - 1)
     elif isinstance(node, str | int | float):
         yield path, node
+
+
+def _unnamed(node: Any, depth: int) -> Iterator[str]:
+    """Yield the names of fields in a JSON document that no path of settings can have."""
+    if isinstance(node, dict) and depth:
+        for name, child in node.items():
+            if NAME.fullmatch(name):
+                yield from _unnamed(child, depth - 1)
+            else:
+                yield name
+    elif isinstance(node, list) and depth:
+        for child in node[:MAX_ELEMENTS]:
+            yield from _unnamed(child, depth - 1)
 
 
 def _leaves(fields: FieldSettings, paths: Mapping[str, Path]) -> dict[Path, Any]:

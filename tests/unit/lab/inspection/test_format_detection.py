@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields
-from skewless.lab.inspection.format_detection import detect
+from skewless.lab.inspection.format_detection import detect, detect_in
+from skewless.parsing.envelopes import ENVELOPES
 
 
 def documents(count: int = 100) -> list[bytes | None]:
@@ -64,6 +65,28 @@ def test_detect_json_that_is_not_one_object_per_record_is_no_columns(pattern: by
     found = detect([*values, b"broken", None])
     assert (found.description, found.settings) == (description, None)
     assert "splitter.python" in (found.advice or "")
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        ({"user.id": 7, "user": "u1"}, "'user.id'"),
+        ({"user": {"id[]": 7}}, "'id[]'"),
+        ({"users": [{"id": 7, "": 8}]}, "''"),
+        ({"user": 'u"1"', "tags": ["a.b"]}, None),
+    ],
+)
+def test_detect_field_that_no_setting_can_name_is_advised(document: dict[str, Any], name: str | None) -> None:
+    found = detect([*documents(), json.dumps(document).encode()])
+    assert (found.settings, found.advice is None) == ({"name": "json"}, name is None)
+    assert name is None or f"no setting can name the field {name}: a function in splitter.python" in (
+        found.advice or ""
+    )
+
+
+def test_detect_in_an_envelope_no_function_is_advised() -> None:
+    document = json.dumps({"user.id": 7}).encode()
+    assert detect_in(ENVELOPES["cloudevents"].model_validate({}), [document]).advice is None
 
 
 @pytest.mark.parametrize("value", [b'"a,b","c"', b"[1995] GET /", b'"a, b"', b"[1, 2", b"{\n}\nx"])
