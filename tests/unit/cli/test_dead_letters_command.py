@@ -1,4 +1,4 @@
-"""The topic whose invalid records `skewless dead-letters replay` writes again."""
+"""The choice of the invalid records that `skewless dead-letters` lists and writes again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from skewless.cli.main import main
+from skewless.operations import dead_letters
+from skewless.operations.dead_letters import ReplayReport
 
 JOIN = """
 name: ads
@@ -33,3 +35,26 @@ def test_replay_of_a_join_without_a_topic_that_it_reads_is_refused(
     file.write_text(JOIN)
     result = CliRunner().invoke(main, ["dead-letters", "replay", "-f", str(file), *options])
     assert (result.exit_code, message in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "report", "is_named"),
+    [
+        (("list", "--reason", "longer than"), ReplayReport(), True),
+        (("list",), ReplayReport(), False),
+        (("list", "--reason", "longer than", "--json"), ReplayReport(), False),
+        (("replay", "--reason", "longer than"), ReplayReport(), True),
+        (("replay",), ReplayReport(), False),
+        (("replay", "--reason", "malformed JSON"), ReplayReport(gone=1), False),
+    ],
+)
+def test_dead_letters_with_a_reason_that_none_has_name_the_list_of_reasons(
+    options: tuple[str, ...], report: ReplayReport, *, is_named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "read_dead_letters", lambda *_: iter(()))
+    monkeypatch.setattr(dead_letters, "replay", lambda *_, **_options: report)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: p\nsource: {topic: t}\n")
+    result = CliRunner().invoke(main, ["dead-letters", *options, "-f", str(file)])
+    named = "no dead letters with this reason: it is compared as a whole" in result.stdout
+    assert (result.exit_code, named) == (0, is_named), result.output

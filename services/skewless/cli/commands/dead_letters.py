@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 MAX_SHOWN = 10_000
 """Bytes of a key or value that `show` prints as text at most."""
 
+NO_REASON = (
+    "no dead letters with this reason: it is compared as a whole, and `skewless dead-letters list` has all reasons"
+)
+
 reason_option = click.option(
     "--reason", "reasons", multiple=True, metavar="REASON", help="Only dead letters with this reason; repeatable."
 )
@@ -57,7 +61,7 @@ def list_(file: Path | None, *, reasons: tuple[str, ...], each: bool, as_json: b
         row = {"topic": topic, "reason": reason, "dead_letters": count}
         click.echo(json.dumps(row) if as_json else f"{count:>12,}  {topic}  {printable(reason)}")
     if not counts and not as_json:
-        click.echo("no dead letters")
+        click.echo(NO_REASON if reasons else "no dead letters")
 
 
 @dead_letters.command()
@@ -132,11 +136,13 @@ def replay(  # noqa: PLR0913 - click passes an argument per option
     settings = load_settings(file)
     source = _origin(settings, origin)
     topic = source if target is None else topic_of("--to", target)
-    from skewless.operations.dead_letters import ReplayTopics, read_dead_letters
+    from skewless.operations.dead_letters import ReplayReport, ReplayTopics, read_dead_letters
     from skewless.operations.dead_letters import replay as replay_letters
 
     letters = read_dead_letters(settings, reasons)
     report = replay_letters(settings, letters, ReplayTopics(source, topic), max_attempts=max_attempts, dry_run=dry_run)
+    if reasons and report == ReplayReport():
+        click.echo(NO_REASON)
     verb = "would be replayed" if dry_run else "replayed"
     click.echo(f"{counted(report.replayed, 'record')} {verb} to {topic}")
     for reason, count in report.by_reason.most_common():
