@@ -53,7 +53,7 @@ class WatermarkGenerator:
     """
 
     def __init__(self, lateness_ms: int, max_time: int | None = None) -> None:
-        self._lateness_ms = lateness_ms
+        self.lateness_ms = lateness_ms
         self.max_time = max_time
 
     def observe(self, times: NDArray[np.int64], deadlines: Deadlines | None = None) -> NDArray[np.bool_]:
@@ -66,7 +66,7 @@ class WatermarkGenerator:
         first = int(times[0]) if self.max_time is None else self.max_time
         running = np.maximum.accumulate(np.concatenate((np.array([first], dtype=np.int64), times)))
         self.max_time = int(running[-1])
-        watermarks = running[:-1] - self._lateness_ms
+        watermarks = running[:-1] - self.lateness_ms
         late: NDArray[np.bool_] = times < watermarks
         if deadlines is not None and late.any():
             # Only records behind the watermark can be late. An ordered batch has none.
@@ -76,7 +76,7 @@ class WatermarkGenerator:
     def watermark(self) -> int | None:
         """Return the watermark: later records with a deadline below it are late. None before the first record."""
         # Always below MAX_WATERMARK, which is reserved for the end of a bounded run.
-        return None if self.max_time is None else min(self.max_time - self._lateness_ms, MAX_WATERMARK - 1)
+        return None if self.max_time is None else min(self.max_time - self.lateness_ms, MAX_WATERMARK - 1)
 
 
 def partitions_ahead(watermarks: Mapping[Partition, int | None], max_drift_ms: int) -> frozenset[Partition]:

@@ -16,6 +16,8 @@ from skewless.algorithms.watermark import (
 
 Partition = TypeVar("Partition")
 
+IDLE_WITHOUT_WATERMARK = WatermarkState(idle=True)
+
 
 @dataclass(slots=True, kw_only=True)
 class PartitionActivity:
@@ -67,6 +69,13 @@ class SourcePartition(PartitionActivity):
     def state(self) -> WatermarkState:
         """Return the present state."""
         return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
+
+    def state_to_report(self, earliest: int) -> WatermarkState:
+        """Return the state to report. One without a watermark that is no longer idle gets that of the earliest time."""
+        state = self.state()
+        if state == NOTHING_REPORTED and self.last_forwarded == IDLE_WITHOUT_WATERMARK:
+            return WatermarkState(earliest - self.generator.lateness_ms)
+        return state
 
 
 class SourceSteps(Generic[Partition]):

@@ -15,12 +15,16 @@ from skewless.algorithms.watermark import (
     NOTHING_REPORTED,
     UNINITIALIZED,
     WatermarkGenerator,
-    WatermarkState,
 )
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
-from skewless.stages.source_partition import SourcePartition, SourceSteps, blocked_partitions
+from skewless.stages.source_partition import (
+    IDLE_WITHOUT_WATERMARK,
+    SourcePartition,
+    SourceSteps,
+    blocked_partitions,
+)
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import watermark_records
 from skewless.wire.joined import late_records
@@ -79,7 +83,7 @@ class RepartitionStep(SourceSteps[int], Step):
         generator = WatermarkGenerator(self._rules.disorder_ms, committed.max_time)
         source = self._sources[partition] = _Source(generator=generator, min_time=committed.min_time)
         if committed.idle and committed.max_time is None:
-            source.last_forwarded = WatermarkState(idle=True)
+            source.last_forwarded = IDLE_WITHOUT_WATERMARK
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""
@@ -148,19 +152,13 @@ class RepartitionStep(SourceSteps[int], Step):
         changed = {
             partition: state
             for partition, source in self._sources.items()
-            if (state := self._state_to_report(source)) not in (NOTHING_REPORTED, source.last_forwarded)
+            if (state := source.state_to_report(self._rules.records.earliest))
+            not in (NOTHING_REPORTED, source.last_forwarded)
         }
         for partition, state in changed.items():
             self._sources[partition].last_forwarded = state
         if changed:
             yield from watermark_records(RECORD_TOPICS[self._rules.side], range(self._rules.partitions), changed)
-
-    def _state_to_report(self, source: _Source) -> WatermarkState:
-        """Return the state of a partition. One without a watermark that is no longer idle gets the lowest one."""
-        state = source.state()
-        if state == NOTHING_REPORTED and source.last_forwarded == WatermarkState(idle=True):
-            return WatermarkState(self._rules.records.earliest - self._rules.disorder_ms)
-        return state
 
     def checkpoint(self, partition: int) -> str:
         """Return the checkpoint: the range of event times, and whether the partition is idle."""

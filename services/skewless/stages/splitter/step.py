@@ -18,7 +18,12 @@ from skewless.engine.step import MultiInputStep, Sample
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
-from skewless.stages.source_partition import SourcePartition, SourceSteps, blocked_partitions
+from skewless.stages.source_partition import (
+    IDLE_WITHOUT_WATERMARK,
+    SourcePartition,
+    SourceSteps,
+    blocked_partitions,
+)
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.columns import WriteColumns, write_packed
@@ -117,7 +122,9 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.event_time.lateness_ms, committed.max_time)
-        self._sources[partition] = Source(generator=generator, idle=idle, start=committed.start)
+        source = self._sources[partition] = Source(generator=generator, idle=idle, start=committed.start)
+        if committed.idle and committed.max_time is None and not idle:
+            source.last_forwarded = IDLE_WITHOUT_WATERMARK
         return None
 
     def revoke(self, partition: TopicPartition) -> None:
@@ -190,7 +197,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         return self._reports.report(partition, source.last_forwarded)
 
     def _state_to_report(self, partition: TopicPartition) -> WatermarkState:
-        return self._sources[partition].state()
+        return self._sources[partition].state_to_report(self._rules.event_time.earliest)
 
     def _dead_letters(
         self, partition: TopicPartition, batch: Batch, classified: RecordClassification

@@ -276,6 +276,29 @@ def test_splitter_restarted_without_idle_detection_makes_an_idle_partition_activ
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
 
 
+@pytest.mark.parametrize("rules", [{"drain": True}, {"idle_timeout_ms": None}])
+def test_splitter_restarted_without_idle_detection_makes_an_empty_idle_partition_active(rules: dict[str, Any]) -> None:
+    step = splitter()
+    step.end_of_partition(source(3), NOW)
+    step.end_of_partition(source(3), NOW + 500)
+    restarted = splitter(step.checkpoint(source(3)), **rules)
+    outputs = list(restarted.flush(NOW))
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: -10}], [set()])
+    assert list(restarted.flush(NOW)) == []
+
+
+def test_splitter_idle_partition_without_records_is_active_while_its_first_one_waits() -> None:
+    step = splitter(earliest=50)
+    step.end_of_partition(source(3), NOW)
+    step.end_of_partition(source(3), NOW + 500)
+    list(step.flush(NOW))
+    step.records_in_flight(source(3))
+    outputs = list(step.flush(NOW))
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 40}], [set()])
+    step.end_of_partition(source(3), NOW + 600)
+    assert idle_in(list(step.flush(NOW))) == [{3}]
+
+
 def test_splitter_idle_partition_in_a_bounded_run_ends() -> None:
     restarted = splitter(idle_splitter().checkpoint(source(3)), drain=True)
     restarted.end_of_partition(source(3), NOW)
