@@ -115,8 +115,10 @@ class StreamJob:
         self._settings = start.settings
         self._report = report
         self._sources = dict(start.sources)
+        detects_idle = self._settings.event_time.idle_timeout_ms is not None
         self._activity = {
-            source: PartitionActivity(idle=state.checkpoint.idle) for source, state in start.sources.items()
+            source: PartitionActivity(idle=state.checkpoint.idle and detects_idle)
+            for source, state in start.sources.items()
         }
         self._topic_ids = dict(start.topic_ids)
         self._batch = start.batch

@@ -39,6 +39,18 @@ class Growing:
         return {0: self.end_offset}
 
 
+def job_of(monkeypatch: pytest.MonkeyPatch, settings: PipelineSettings, checkpoint: Checkpoint) -> StreamJob:
+    """Return the driver of a query with one source partition, without a broker and without Spark."""
+    monkeypatch.setattr(stream_job, "OffsetReader", Growing)
+    monkeypatch.setattr(stream_job, "Admin", lambda _kafka: None)
+    monkeypatch.setattr(stream_job, "has_records_after", lambda *_: True)
+    monkeypatch.setattr(StreamJob, "_opened", lambda _job: None)
+    sources = {SOURCE: SourceState(0, checkpoint)}
+    start = StreamStart(settings, state_schema_of(settings), {}, {}, sources, "", {})
+    nothing: Any = None
+    return StreamJob(start, nothing, nothing)
+
+
 @pytest.mark.parametrize(
     ("timed_records", "reads_all", "is_idle"), [(0, True, True), (1, True, False), (0, False, False)]
 )
@@ -47,14 +59,7 @@ def test_stream_job_partition_that_gets_records_all_the_time_is_idle_without_tho
 ) -> None:
     now = 1_000_000
     monkeypatch.setattr(stream_job, "_now", lambda: now)
-    monkeypatch.setattr(stream_job, "OffsetReader", Growing)
-    monkeypatch.setattr(stream_job, "Admin", lambda _kafka: None)
-    monkeypatch.setattr(stream_job, "has_records_after", lambda *_: True)
-    monkeypatch.setattr(StreamJob, "_opened", lambda _job: None)
-    sources = {SOURCE: SourceState(0, Checkpoint(500))}
-    start = StreamStart(SETTINGS, state_schema_of(SETTINGS), {}, {}, sources, "", {})
-    nothing: Any = None
-    job = StreamJob(start, nothing, nothing)
+    job = job_of(monkeypatch, SETTINGS, Checkpoint(500))
     for _ in range(3):
         job._observe_idle(30_000, ended=False)
         offset = job._offsets.end(SOURCE.topic)[0] if reads_all else 0
@@ -63,3 +68,13 @@ def test_stream_job_partition_that_gets_records_all_the_time_is_idle_without_tho
         now += 31_000
     job._observe_idle(30_000, ended=False)
     assert job._checkpoints()[SOURCE].idle == is_idle
+
+
+@pytest.mark.parametrize("idle_timeout_s", [30, None])
+def test_stream_job_restarted_without_idle_detection_makes_an_idle_partition_active(
+    monkeypatch: pytest.MonkeyPatch, idle_timeout_s: float | None
+) -> None:
+    event_time = SETTINGS.event_time.model_copy(update={"idle_timeout_s": idle_timeout_s})
+    settings = SETTINGS.model_copy(update={"event_time": event_time})
+    job = job_of(monkeypatch, settings, Checkpoint(500, idle=True))
+    assert job._checkpoints()[SOURCE].idle == (idle_timeout_s is not None)
