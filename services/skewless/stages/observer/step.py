@@ -295,12 +295,13 @@ class ObserverStep(WindowedStep):
         self, emissions_by_tick: dict[int, list[Emission]], last_end: int | None, now: int
     ) -> Iterator[OutputRecord]:
         """Yield changelog records for all changes, and the ticks that have ended, with these emissions."""
+        tick_ms = self._rules.tick_ms
         for partition, input_ in self._inputs.items():
             unwritten = set[tuple[int, ChunkId]]()
             for output in input_.windows.flush(last_end, now):
                 if not isinstance(output, Chunk):
                     emissions_by_tick.setdefault(output.window, []).append(output)
-                elif output.table is not None and output.window + self._rules.tick_ms <= (last_end or 0):
+                elif output.table is not None and last_end is not None and output.window + tick_ms <= last_end:
                     # The tick ends with this commit, so its chunk would be deleted at once.
                     unwritten.add((output.window, output.id))
                 elif (output.window, output.id) not in unwritten:

@@ -393,6 +393,16 @@ def positions_of(step: ObserverStep, partitions: int = 2) -> list[str | None]:
     return [step.checkpoint(partition) for partition in range(partitions)]
 
 
+@pytest.mark.parametrize("pane", [60, -120])
+def test_observer_restarted_before_the_first_watermark_keeps_ticks_of_any_time(pane: int) -> None:
+    step = observer([None])
+    observe(step, 0, deltas((pane, "a", 0, 5)))
+    outputs = list(step.flush(1_000))
+    restarted = observer([step.checkpoint(0)], state_of(outputs))
+    observe(restarted, 0, progress(pane + 60))
+    assert [tick["tuples"] for tick in ticks(restarted.flush(2_000))] == [5]
+
+
 def test_observer_commit_within_the_save_interval_writes_no_changelog_and_a_restart_reads_its_partials_again() -> None:
     step = observer(save_interval_ms=60_000)
     observe(step, 0, deltas((0, "a", 0, 50)))
