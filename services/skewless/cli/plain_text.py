@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from skewless.times import instant_text
 
 
 def counted(count: int, noun: str) -> str:
@@ -11,8 +11,8 @@ def counted(count: int, noun: str) -> str:
 
 
 def iso(time_ms: int) -> str:
-    """Return a time in ISO 8601, in whole seconds."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    """Return a time in ISO 8601, in whole seconds; in ms before the year 1, as watermarks with a long lateness are."""
+    return instant_text(time_ms // 1000 * 1000)
 
 
 def field_label(name: str) -> str:

@@ -1,10 +1,11 @@
-"""Texts in the output of commands: durations and names of fields."""
+"""Texts in the output of commands: durations, times and names of fields."""
 
 from __future__ import annotations
 
 import pytest
 
-from skewless.cli.plain_text import field_label
+from skewless.algorithms.watermark import WatermarkGenerator
+from skewless.cli.plain_text import field_label, iso
 from skewless.cli.status_text import duration
 
 
@@ -14,6 +15,15 @@ from skewless.cli.status_text import duration
 )
 def test_duration_has_its_largest_unit_and_no_exponent(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("lateness_s", "text"), [(0, "2026-01-01T00:01:12Z"), (10**10, "1709-02-11T06:14:32Z"), (10**11, "-98232774328000")]
+)
+def test_time_of_a_watermark_with_a_long_lateness_is_text(lateness_s: int, text: str) -> None:
+    watermark = WatermarkGenerator(lateness_s * 1000, 1_767_225_672_900).watermark()
+    assert watermark is not None
+    assert iso(watermark) == text
 
 
 @pytest.mark.parametrize(("name", "label"), [("1", "column 1"), ("user.id", "user.id"), ("record key", "record key")])

@@ -6,13 +6,13 @@ import contextlib
 import shutil
 import signal
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from skewless.cli.options import Duration, load_settings, pipeline_file
+from skewless.cli.plain_text import iso
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
 from skewless.lab.local.folders import state_folder
@@ -169,8 +169,7 @@ def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
 
 
 def _show(progress: TriggerProgress) -> None:
-    watermark = progress.watermark_ms
-    event_time = "-" if watermark is None else f"{datetime.fromtimestamp(watermark / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    event_time = "-" if progress.watermark_ms is None else iso(progress.watermark_ms)
     parts = [
         f"{progress.records:,} records ({progress.records / max(progress.seconds, 0.001):,.0f}/s)",
         f"{progress.results:,} results",
