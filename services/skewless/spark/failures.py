@@ -15,6 +15,8 @@ PYTHON = "PYSPARK_PYTHON"
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 EXCEPTION_PREFIX = re.compile(r"^.*?[\w.]+(Error|Exception): ")
 _EXCEPTION_LINE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
+_OVERFLOW = "java.lang.ArithmeticException: long overflow"
+"""Cause of an exception that names the record: its timestamp, such as one in nanoseconds, is beyond those of Spark."""
 _UNREACHABLE = ("org.apache.kafka.common.errors.TimeoutException", "java.net.", "java.util.concurrent.TimeoutException")
 _EXECUTOR_PROBLEMS = {
     r"No module named '?(\w+)|\[PACKAGE_NOT_INSTALLED\] (\S+)": (
@@ -47,7 +49,7 @@ def failure_of(error: Exception) -> JobFailedError | UnreachableError | CrashedE
     # py4j writes a colon before the exception of Java.
     stripped = (line.strip().removeprefix("Caused by: ").removeprefix(": ") for line in str(error).splitlines())
     lines = list(filter(None, stripped))
-    causes = [line for line in lines if _EXCEPTION_LINE.match(line)]
+    causes = [line for line in lines if _EXCEPTION_LINE.match(line) and line != _OVERFLOW]
     first_line = lines[0] if lines else "no reason given"
     reason = causes[-1] if causes else first_line
     for outer in reversed(causes):

@@ -7,6 +7,14 @@ import pytest
 from skewless.spark.failures import failure_of
 
 TRACEBACK = "An exception was thrown from the Python worker.\nTraceback (most recent call last):\n  File x\n"
+OVERFLOW = """An error occurred while calling o81.collectToPython.
+: org.apache.spark.sql.kafka010.KafkaIllegalStateException: Record at topic t partition 0 offset 1 has timestamp value \
+1767225600000000000 that overflows when converting to Spark's microsecond-precision TimestampType.
+Ensure the Kafka producer sets the ProducerRecord timestamp in milliseconds.
+\tat org.apache.spark.sql.kafka010.KafkaExceptions$.kafkaMalformedRecordTimestamp(KafkaExceptions.scala:188)
+Caused by: java.lang.ArithmeticException: long overflow
+\tat java.base/java.lang.Math.multiplyExact(Math.java:1004)
+"""
 
 
 @pytest.mark.parametrize(
@@ -20,6 +28,7 @@ TRACEBACK = "An exception was thrown from the Python worker.\nTraceback (most re
         ("org.apache.spark.SparkException: Job aborted", 3, "Job aborted"),
         ("An error occurred while calling o1.save.\n: java.lang.NoSuchMethodError: f()", 3, "NoSuchMethodError: f()"),
         ("java.net.ConnectException: refused", 3, "the Spark job lost its connection"),
+        (OVERFLOW, 3, "Record at topic t partition 0 offset 1 has timestamp value 1767225600000000000 that overflows"),
     ],
 )
 def test_failure_of_a_spark_job_is_a_crash_only_for_an_exception_of_its_code(
