@@ -83,9 +83,14 @@ def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datet
     depends on it. `now` is the time of the run, by default that of the clock: it is the timestamp of records that have
     none, and records that are ahead of it by more than `event_time.max_ahead_s` are invalid.
 
-    Raises ConfigurationError for a record of a topic that the pipeline does not read, and CheckFailedError if the
-    function of `splitter.python` gives other tuples when it is called again.
+    Raises ConfigurationError if `records` is no list, for a record that cannot be written, and for one of a topic that
+    the pipeline does not read. Raises CheckFailedError if the function of `splitter.python` gives other tuples when it
+    is called again.
     """
+    # Iterating over one of these gives names, letters or columns, which would be invalid records.
+    if isinstance(records, str | bytes | Mapping | Record) or hasattr(records, "to_dict"):
+        kind = type(records).__name__
+        raise ConfigurationError(f"records: is a {kind}: give a list of records, for a DataFrame to_dict('records')")
     records = list(records)
     if unstable := unstable_records(pipeline.settings, records):
         raise CheckFailedError(unstable)
@@ -139,9 +144,16 @@ def _output(record: Record | Any, position: int, settings: PipelineSettings) -> 
         raise ConfigurationError(f"records.{position}: name its topic, because the pipeline reads {named}")
     if topic not in topics and settings.source_pattern is None:
         raise ConfigurationError(f"records.{position}: {unknown('source topic', topic, topics)}")
-    headers = [(name, _bytes(value) or b"") for name, value in record.headers.items()]
     timestamp = None if record.timestamp is None else _ms("timestamp", record.timestamp)
-    return OutputRecord(topic, _bytes(record.value), _bytes(record.key), record.partition, timestamp, headers)
+    if not hasattr(record.partition, "__index__"):
+        raise ConfigurationError(f"records.{position}: partition: {record.partition!r} is not a number")
+    if not isinstance(record.headers, Mapping):
+        raise ConfigurationError(f"records.{position}: headers: must be a mapping, such as {{'name': 'value'}}")
+    try:
+        headers = [(name, _bytes(value) or b"") for name, value in record.headers.items()]
+        return OutputRecord(topic, _bytes(record.value), _bytes(record.key), record.partition, timestamp, headers)
+    except TypeError as error:
+        raise ConfigurationError(f"records.{position}: cannot be written as JSON: {error}") from None
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 import skewless as sk
@@ -109,6 +111,37 @@ def test_run_time_that_is_none_is_named(time: Any) -> None:
         sk.testing.run(pipeline, [{"k": "a"}], now=time)
     with pytest.raises(sk.ConfigurationError, match=r"^timestamp: .* is not a time"):
         sk.testing.run(pipeline, [sk.testing.Record(value={"k": "a"}, timestamp=time)])
+
+
+class Frame:
+    """Iterates over its columns, as a DataFrame does."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["k"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("records", "problem"),
+    [
+        ({"k": "a"}, "records: is a dict: give a list of records"),
+        ('{"k": "a"}', "records: is a str: give a list of records"),
+        (sk.testing.Record(value={"k": "a"}), "records: is a Record: give a list of records"),
+        (Frame(), "records: is a Frame: give a list of records, for a DataFrame to_dict('records')"),
+        (
+            [{"k": "a"}, {"k": np.int64(1)}],
+            "records.1: cannot be written as JSON: Encoding objects of type numpy.int64",
+        ),
+        ([sk.testing.Record(headers=[("a", b"b")])], "records.0: headers: must be a mapping"),  # type: ignore[arg-type]
+        ([sk.testing.Record(partition="1")], "records.0: partition: '1' is not a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_run_records_that_are_none_are_named(records: Any, problem: str) -> None:
+    with pytest.raises(sk.ConfigurationError) as caught:
+        sk.testing.run(sk.Pipeline("t", key="k"), records)
+    assert str(caught.value).startswith(problem)
 
 
 def test_run_function_of_the_user_gives_tuples_and_dead_letters_with_tracebacks() -> None:
