@@ -13,7 +13,7 @@ class Held(NamedTuple):
     """Records of a source partition with held tuples (`splitter.local.mode: windows`), which a restart reads again.
 
     The held tuples are those of the range that are not late, and not before `floor`. The range contains no
-    record that was refused because of the wall clock, so reading it again gives the same tuples.
+    record that was refused because of the clock or of an unknown schema, so reading it again gives the same tuples.
     """
 
     offset: int

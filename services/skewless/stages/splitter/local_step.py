@@ -18,6 +18,7 @@ from skewless.algorithms.watermark import WatermarkState
 from skewless.engine.step import Sample
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import NO_TIME, TOO_FAR_AHEAD, RecordClassification
+from skewless.schema_registry.cache import UNKNOWN
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.step import Accepted, Source, SplitterRules, SplitterStep
@@ -211,8 +212,8 @@ class SourceWindows(LocalWindows):
 
     end = 0
     """Offset after the last record."""
-    refused_by_clock = False
-    """Whether a record since the last commit was refused because of the wall clock."""
+    refused_for_now = False
+    """Whether a record since the last commit was refused that may be valid when it is read again."""
 
 
 class WindowSplitterStep(LocalSplitterStep[SourceWindows]):
@@ -238,8 +239,8 @@ class WindowSplitterStep(LocalSplitterStep[SourceWindows]):
     def _dead_letters(
         self, partition: TopicPartition, batch: Batch, classified: RecordClassification
     ) -> Iterator[OutputRecord]:
-        if TOO_FAR_AHEAD in classified.invalid.values():
-            self._buffers[partition].refused_by_clock = True
+        if any(reason == TOO_FAR_AHEAD or reason.endswith(UNKNOWN.reason) for reason in classified.invalid.values()):
+            self._buffers[partition].refused_for_now = True
         return super()._dead_letters(partition, batch, classified)
 
     def _send(self, partition: TopicPartition, source: Source, accepted: Accepted) -> Iterator[OutputRecord]:
@@ -256,15 +257,15 @@ class WindowSplitterStep(LocalSplitterStep[SourceWindows]):
         flushes += self._counted(windows.close(source.generator.watermark()), "window")
         if flush_reason := self._flush_reason(source, windows, now):
             flushes += self._counted(windows.take(), flush_reason)
-        windows.refused_by_clock = False
+        windows.refused_for_now = False
         return flushes
 
     def _flush_reason(self, source: Source, windows: SourceWindows, now: int) -> FlushReason | None:
         """Return why all tuples of a partition must be sent in this commit; None if they may be held."""
         if source.ended:
             return "window"
-        if windows.refused_by_clock:
-            # Records with held tuples are read again after a restart. The clock may then accept what it refused before.
+        if windows.refused_for_now:
+            # Records with held tuples are read again after a restart. The clock or the registry may accept others then.
             return "commit"
         # A silent partition holds nothing. Otherwise retention could delete the records before they are read again.
         source.last_seen_ms = min(source.last_seen_ms or now, now)

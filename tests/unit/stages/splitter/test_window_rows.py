@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
 
+from helpers.avro import encoded, record_of
 from helpers.batches import (
     FORMAT,
     ROW_FORMAT,
@@ -26,10 +27,13 @@ from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.executor import State
+from skewless.errors import UnknownSchemaError
 from skewless.parsing import batch_slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
+from skewless.schema_registry.schema import Schema
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.restore import HeldRules, read_again
@@ -59,6 +63,7 @@ HELD = HeldRules(
     parsing="as before",
 )
 Mode = Literal["none", "buffer", "windows"]
+AVRO = record_of("r", k="string", v="long", t="long")
 
 
 def record(time: int, key: str = "a") -> bytes:
@@ -211,6 +216,42 @@ def test_window_rows_records_that_the_clock_refuses_are_not_in_a_range_that_is_r
     split(step, 3, first=3)
     list(step.flush(NOW))
     assert held(step) == Held(3, 4, 2, 0, 1, "as before", 10)
+
+
+class Registry:
+    """Has schema 7, and gets schema 8 after the first request for it."""
+
+    has = frozenset({7})
+
+    def schema(self, schema_id: int) -> Schema:
+        if schema_id not in self.has:
+            self.has |= {schema_id}
+            raise UnknownSchemaError(f"no schema {schema_id}")
+        return Schema("AVRO", json.dumps(AVRO))
+
+    def wait(self, attempt: Callable[[], None]) -> None:
+        attempt()
+
+
+def test_window_rows_records_of_an_unknown_schema_are_not_in_a_range_that_is_read_again() -> None:
+    registry, fields = Registry(), {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
+    settings = ParsingSettings.model_validate({"format": "avro", **fields})
+    assert settings.format.bind(RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})) is None
+
+    def new_parser() -> RecordParser:
+        parser = RecordParser(settings)
+        parser.schemas[0].client = registry  # type: ignore[assignment]  # has the method that the cache calls
+        return parser
+
+    step = STEPS["windows"](new_parser(), settings.value_types, RULES, reports())
+    step.assign(source(3), None, ())
+    log = [encoded(AVRO, {"k": "a", "v": 1, "t": time}, 7 + time % 2) for time in (2, 3, 4)]
+    outputs = list(step.process(batch_of(3, log), NOW))
+    assert reasons_in(outputs) == [(1, "schema 8 is unknown to the registry")]
+    outputs = list(step.flush(NOW))
+    if found := held(step):
+        assert read_again([batch_of(3, log)], found, replace(HELD, new_parser=new_parser)).tuples == found.tuples
+    assert (sent(outputs), held(step)) == ([(0, 2)], None)
 
 
 def test_window_rows_restart_reads_late_and_invalid_records_again_and_writes_nothing_twice() -> None:
