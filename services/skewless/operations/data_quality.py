@@ -197,7 +197,8 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
             f"{percent(max_late_share)} would be late"
         )
     if quality.invalid_share > MAX_INVALID_SHARE:
-        share = percent(quality.invalid_share)
+        # The share is that of the topics of `source`. No topic says how many other records a join has read.
+        share = percent(quality.invalid_share) if settings.join is None else f"{quality.invalid:,}"
         found["invalid"] = f"{share} of the recent records are invalid: {quality.reasons}"
     return found
 

@@ -63,6 +63,13 @@ def test_warnings_invalid_records_above_one_percent_are_one(quality: DataQuality
     assert found is None or found.startswith(f"{share} of the recent records are invalid")
 
 
+def test_warnings_invalid_records_of_a_join_have_their_number() -> None:
+    sides = {side: {"topic": side, "id": {"field": "id"}, "time": {"field": "time"}} for side in ("left", "right")}
+    joins = PipelineSettings.model_validate({"name": "p", "join": {**sides, "apart_s": 5}})
+    found = warnings(DataQuality(invalid=1089, accepted=0), joins, 1.0)["invalid"]
+    assert found.startswith("1,089 of the recent records are invalid: ")
+
+
 def test_warnings_name_the_commonest_reason_with_its_newest_record() -> None:
     reasons = Reasons([invalid("no key", 1), invalid("no time", 2), None, invalid("no key", 3), invalid("no time", 4)])
     reasons.add(invalid("no key", 5))
