@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.join.held_records import Records, records_of
+from skewless.algorithms.join.held_records import Records
 from skewless.algorithms.join.window_join import Side
+from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import RESET
-from skewless.errors import BrokerError, ConfigurationError
+from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted, read_ranges
 from skewless.kafka.settings import KafkaSettings
-from skewless.parsing.join_records import SideRules
+from skewless.parsing.join_records import SideRules, read_records
 from skewless.wire.join_changelog import (
     block_of,
     decode_checkpoint,
@@ -110,20 +111,14 @@ def _batches(kafka: KafkaSettings, source: TopicPartition, offsets: NDArray[np.i
 def _records(batch: MessageBatch, rules: SideRules, *, merged: bool) -> Records:
     offsets = np.array(batch.offsets, dtype=np.int64)
     if merged:
-        read = read_timed_records(batch.keys, batch.values, offsets)
-        if read.invalid:
-            row, reason = next(iter(read.invalid.items()))
-            raise BrokerError(
-                f"topic {batch.topic} partition {batch.partition} offset {offsets[row]}: {reason}, and it waits for a "
-                f"partner: {RESET}"
-            )
-        return read.records
-    # They were parsed before, so each is valid and has one id, unless a file that the settings name was changed.
-    parsed = rules.parser.parse(batch)
-    for row, reason in parsed.invalid[:1]:
-        raise ConfigurationError(
-            f"topic {batch.topic} partition {batch.partition} offset {offsets[row]} waits for a partner, and was valid "
-            f"before: {reason}. Set the file of its schema or function back, or {RESET}"
+        records, _, _, invalid = read_timed_records(batch.keys, batch.values, offsets)
+    else:
+        # They were valid before. But a schema may have been deleted, or a newer version may be stricter.
+        records, invalid = read_records(rules, batch, offsets, MAX_WATERMARK)
+    if invalid:
+        row, reason = next(iter(invalid.items()))
+        raise BrokerError(
+            f"topic {batch.topic} partition {batch.partition} offset {offsets[row]}: {reason}, and it waits for a "
+            f"partner: set a changed schema or function back, or {RESET}"
         )
-    documents, _ = rules.parser.documents(batch, range(len(batch.values)))
-    return records_of(parsed.keys, parsed.times, offsets, documents)
+    return records

@@ -1,0 +1,27 @@
+"""A join that starts again reads the records that wait for a partner from the user's topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.message_batch import MessageBatch
+from skewless.errors import BrokerError
+from skewless.parsing.join_records import side_rules
+from skewless.stages.join.restore import _records
+from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import TopicPartition
+
+SIDE = {"topic": "views", "format": "json", "id": {"field": "id"}, "time": {"field": "t"}}
+JOIN = {"left": SIDE, "right": SIDE | {"topic": "clicks"}, "apart_s": 60}
+SETTINGS = PipelineSettings.model_validate({"name": "ads", "join": JOIN})
+
+
+def test_join_restore_held_record_that_cannot_be_read_any_more_is_named() -> None:
+    rules = side_rules(SETTINGS.joined.left)
+    outputs = [OutputRecord("views", value, b"a") for value in (b'{"id": "a", "t": 5}', b'{"id": "a", "t": "?"}')]
+    read = MessageBatch.of_outputs(TopicPartition("views", 1), outputs[:1], 0)
+    assert _records(read, rules, merged=False).ids.tolist() == ["a"]
+    batch = MessageBatch.of_outputs(TopicPartition("views", 1), outputs, 0, first_offset=40)
+    with pytest.raises(BrokerError, match=r"topic views partition 1 offset 41: time .*, and it waits for a partner"):
+        _records(batch, rules, merged=False)
