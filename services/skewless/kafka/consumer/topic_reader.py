@@ -88,6 +88,7 @@ class TopicReader:
         self._topic = topic
         self._servers = kafka.bootstrap_servers
         self._batch_records = read_ahead.batch_records
+        self._starts = dict(starts)
         self._unread: dict[int, int] = {}
         """Ends of the partitions that `read_to` has still to read."""
         self._consumer: Consumer = create_client(
@@ -121,6 +122,13 @@ class TopicReader:
                 operation = f"reading topic {self._topic}"
                 raise authorization_error(error, operation, "Read") or BrokerError(f"{operation}: {error.str()}")
         return list(batches.items())
+
+    def has_reached(self, ends: Mapping[int, int]) -> bool:
+        """Return whether everything before these offsets by partition was read. Other partitions are ignored."""
+        positions = self._consumer.position([TopicPartition(self._topic, partition) for partition in self._starts])
+        # A partition of which nothing was read has no position.
+        reached = {each.partition: max(each.offset, self._starts[each.partition]) for each in positions}
+        return all(offset >= ends.get(partition, 0) for partition, offset in reached.items())
 
     def read_to(self, ends: Mapping[int, int]) -> Iterator[PartitionRecords]:
         """Yield the records before these offsets in batches of one partition.

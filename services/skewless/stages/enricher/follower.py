@@ -15,7 +15,7 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BrokerError, UnavailableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_ids import read_topic_ids
-from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
+from skewless.kafka.consumer.topic_reader import POLL_S, PartitionRecords, TopicReader, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.schema_registry.cache import SchemaCache
 from skewless.schema_registry.client import pauses
@@ -30,6 +30,11 @@ REPORT_S = 10.0
 """Time between two lines of the log while a table is read."""
 MAX_REPORTED = 5
 """Number of unreadable rows that the log names at a time."""
+IDLE_S = 1.0
+"""Time between two polls after which the tables are read up to the ends of their topics: librdkafka fetches no rows
+while its queue is full."""
+STALL_S = 10.0
+"""Maximum wait for rows before these ends."""
 LOOK_S = 30.0
 """Time after which the topics are searched for added partitions, and their ids are compared."""
 
@@ -54,6 +59,8 @@ class TableFollower:
         self._ids: dict[str, int] = {}
         """Ids of the topics, as far as they are known."""
         self._looked_at = math.inf
+        self._polled_at = math.inf
+        """Time of the last poll, or of the first `load` before there was one."""
         self._update: asyncio.Task[None] | None = None
         """The last update of the tables."""
 
@@ -72,6 +79,7 @@ class TableFollower:
         for table in self._tables:
             self._load(table)
         self._looked_at = time.monotonic()
+        self._polled_at = min(self._polled_at, self._looked_at)
 
     def _check_ids(self) -> None:
         try:
@@ -95,12 +103,29 @@ class TableFollower:
 
     def _next_update(self) -> asyncio.Task[None] | None:
         # In a thread, because parsing many rows would block the event loop. No step runs meanwhile.
-        if time.monotonic() > self._looked_at + LOOK_S:
+        now = time.monotonic()
+        if now > self._looked_at + LOOK_S:
             return asyncio.create_task(asyncio.to_thread(self.load))
+        if now > self._polled_at + IDLE_S:
+            return asyncio.create_task(self._catch_up())
+        self._polled_at = now
         for table, reader in self._readers:
             if records := reader.poll(0):
                 return asyncio.create_task(self._apply_polled(table, records))
         return None
+
+    async def _catch_up(self) -> None:
+        """Apply all rows that the topics have now."""
+        for table, reader in self._readers:
+            ends = await asyncio.to_thread(OffsetReader(self._kafka).end, table.topic)
+            applied = time.monotonic()
+            while not reader.has_reached(ends) and time.monotonic() < applied + STALL_S:
+                if records := reader.poll(0):
+                    await self._apply_polled(table, records)
+                    applied = time.monotonic()
+                else:
+                    await asyncio.sleep(POLL_S)
+        self._polled_at = time.monotonic()
 
     async def _apply_polled(self, table: Table, records: Collection[PartitionRecords]) -> None:
         """Apply records of a poll. Waits for their schemas as long as necessary: no poll returns the records again."""

@@ -37,12 +37,18 @@ class Offsets:
     def log_range(self, _topic: str, _partition: int) -> tuple[int, int]:
         return 0, 0
 
+    def end(self, _topic: str) -> dict[int, int]:
+        return {0: 2}
+
 
 class Records:
     """Two portions of records that arrive one after the other."""
 
     def __init__(self, *_arguments: object) -> None:
         self.portions: list[list[str]] = [["older"], ["newer"]]
+
+    def has_reached(self, ends: dict[int, int]) -> bool:
+        return ends[0] <= 2 - len(self.portions)
 
     def poll(self, _timeout_s: float) -> list[str]:
         return self.portions.pop(0) if self.portions else []
@@ -55,9 +61,11 @@ class Table:
         return 0
 
 
-def followed(monkeypatch: pytest.MonkeyPatch, apply: Callable[[Any, Sequence[str]], None]) -> TableFollower:
+def followed(
+    monkeypatch: pytest.MonkeyPatch, apply: Callable[[Any, Sequence[str]], None], reader: type[Records] = Records
+) -> TableFollower:
     """Return a follower of an empty topic, for which records arrive."""
-    for name, fake in (("OffsetReader", Offsets), ("TopicReader", Records), ("apply", apply)):
+    for name, fake in (("OffsetReader", Offsets), ("TopicReader", reader), ("apply", apply)):
         monkeypatch.setattr(follower, name, fake)
     monkeypatch.setattr(follower, "read_topic_ids", lambda _options, _topics: {})
     monkeypatch.setattr(follower, "read_ranges", lambda *_arguments: [])
@@ -85,6 +93,29 @@ async def test_follower_asked_during_an_update_gives_the_same_update(monkeypatch
     await third
     assert applied == ["older", "newer"]
     assert tested.before_step(BATCH) is None
+
+
+class FullQueue(Records):
+    """The second portion is fetched after the first one was returned, because the queue was full."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*arguments)
+        self.polls = 0
+
+    def poll(self, timeout_s: float) -> list[str]:
+        self.polls += 1
+        return [] if self.polls == 2 else super().poll(timeout_s)
+
+
+async def test_follower_after_a_time_without_records_applies_all_rows_that_were_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    applied: list[str] = []
+    tested = followed(monkeypatch, lambda _table, records: applied.extend(records), FullQueue)
+    tested._polled_at -= follower.IDLE_S
+    while (update := tested.before_step(BATCH)) is not None:
+        await update
+    assert applied == ["older", "newer"]
 
 
 async def test_follower_whose_records_lack_a_schema_keeps_them_and_says_what_it_waits_for(
