@@ -64,6 +64,20 @@ def test_check_missing_tables_are_differences(database: TestDatabase, file: Path
     assert checked.output.endswith("\n  the sink creates missing tables when it starts\n")
 
 
+def test_check_lists_the_differences_of_both_tables(database: TestDatabase, file: Path) -> None:
+    text = file.read_text().replace("mean, max]}", "mean, max], top: {n: 3, by: sum}}")
+    file.write_text(text.replace("sink: {", "sink: {top_table: ranks, "))
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    names = ("skewless_offsets", "p_refused", "p", "ranks_refused", "ranks")
+    assert [checked.output.count(f"table {name}: is missing") for name in names] == [1] * 5
+    assert checked.output.endswith("\n  the sink creates missing tables when it starts\n")
+    create(database, sink("schema", file, database).output)
+    checked = sink("check", file, database)
+    assert checked.exit_code == 0
+    assert [f"table {name} in" in checked.output for name in ("p", "ranks")] == [True, True]
+
+
 def test_check_wrong_type_and_missing_column_are_differences(database: TestDatabase, file: Path) -> None:
     statements = sink("schema", file, database).output
     wrong = {"postgresql": "numeric(38,2)", "mysql": "decimal(38,2)", "sqlite": '"mean" REAL'}[database.dialect]

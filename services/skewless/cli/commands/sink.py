@@ -55,11 +55,27 @@ def check(file: Path | None) -> None:
       skewless sink check -f pipeline.yaml
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
+    problems: list[str] = []
+    is_missing = False
     for table in (settings.sink_table(), *settings.rank_tables()):
-        _check(settings, table)
+        found, some_missing = _check(settings, table)
+        problems += found
+        is_missing |= some_missing
+        if not found:
+            click.echo(f"table {table.name} in {settings.table_settings.address} is as needed")
+    if is_missing:
+        problems.append(
+            "the sink creates missing tables when it starts"
+            if settings.table_settings.create
+            else "sink.create is off: create missing tables with the output of `skewless sink schema`"
+        )
+    if problems:
+        lines = dict.fromkeys(problems)  # both tables need that of the offsets
+        raise CheckFailedError(f"{settings.table_settings.address} is not as needed:\n  " + "\n  ".join(lines))
 
 
-def _check(settings: PipelineSettings, table: ResultTable) -> None:
+def _check(settings: PipelineSettings, table: ResultTable) -> tuple[list[str], bool]:
+    """Return a line for each problem of a table, and whether it or a table that it needs is missing."""
     from skewless import topology
     from skewless.operations.result_table import connect
     from skewless.sql import schema as tables
@@ -73,15 +89,6 @@ def _check(settings: PipelineSettings, table: ResultTable) -> None:
         if not missing_rights:  # the offsets can be read
             stage = topology.table_stage(settings, ranked=table.ranked).name
             problems += tables.foreign_offsets(database, settings.full_name, stage)
-        is_missing = any(tables.missing(database))
+        return problems, any(tables.missing(database))
     finally:
         database.close()
-    if problems:
-        if is_missing:
-            problems.append(
-                "the sink creates missing tables when it starts"
-                if settings.table_settings.create
-                else "sink.create is off: create missing tables with the output of `skewless sink schema`"
-            )
-        raise CheckFailedError(f"{database.address} is not as needed:\n  " + "\n  ".join(problems))
-    click.echo(f"table {database.statements.table.name} in {database.address} is as needed")
