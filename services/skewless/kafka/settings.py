@@ -142,7 +142,7 @@ class SaslSettings(SettingsModel):
     @field_validator("mechanism", mode="before")
     @classmethod
     def _is_available(cls, mechanism: Any) -> Any:
-        if mechanism in INSTEAD:
+        if isinstance(mechanism, str) and mechanism in INSTEAD:
             raise ValueError(f"{mechanism} is not available: {INSTEAD[mechanism]}")
         return mechanism
 

@@ -51,6 +51,7 @@ def secured(sasl: dict[str, Any], protocol: str = "SASL_SSL") -> KafkaSettings:
             "GSSAPI is not available: the Kafka client has no library of Kerberos: add a listener",
         ),
         ({"mechanism": "AWS_MSK_IAM"}, "AWS_MSK_IAM is not available: set OAUTHBEARER and msk_iam.region"),
+        ({"mechanism": ["PLAIN"]}, "should be 'PLAIN', 'SCRAM-SHA-256'"),
     ],
 )
 def test_sasl_credentials_of_another_mechanism_are_refused(sasl: dict[str, Any], message: str) -> None:

@@ -195,6 +195,7 @@ def test_cloudevents_data_of_any_format_is_read() -> None:
     [
         ({"envelope": "maxwell", "key": {"field": "k"}}, "should be debezium or cloudevents, or a mapping"),
         ({"envelope": {"row": "before"}, "key": {"field": "k"}}, "should be debezium or cloudevents, or a mapping"),
+        ({"envelope": {"name": ["debezium"]}, "key": {"field": "k"}}, "should be debezium or cloudevents, or"),
         ({"envelope": "debezium", "format": "csv", "key": {"field": 0}}, "debezium needs a format with nested fields"),
         (
             {"envelope": {"name": "debezium", "operations": ["create", "delete"]}, "key": {"field": "k"}},

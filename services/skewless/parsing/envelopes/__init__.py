@@ -24,7 +24,7 @@ def _as_mapping(value: Any) -> Any:
 def _tag_of(value: Any) -> str | None:
     """Return the tag of the class that reads the settings of an envelope; None if there is no such envelope."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    return name if name in ENVELOPES else None
+    return name if isinstance(name, str) and name in ENVELOPES else None
 
 
 if TYPE_CHECKING:
