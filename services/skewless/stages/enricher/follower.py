@@ -8,7 +8,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from skewless.engine.message_batch import MessageBatch
@@ -64,6 +64,10 @@ class TableFollower:
         self._update: asyncio.Task[None] | None = None
         """The last update of the tables."""
 
+    @cached_property
+    def _offsets(self) -> OffsetReader:
+        return OffsetReader(self._kafka)
+
     @property
     def waiting(self) -> tuple[str, ...]:
         """What the tables wait for."""
@@ -117,7 +121,7 @@ class TableFollower:
     async def _catch_up(self) -> None:
         """Apply all rows that the topics have now."""
         for table, reader in self._readers:
-            ends = await asyncio.to_thread(OffsetReader(self._kafka).end, table.topic)
+            ends = await asyncio.to_thread(self._offsets.end, table.topic)
             applied = time.monotonic()
             while not reader.has_reached(ends) and time.monotonic() < applied + STALL_S:
                 if records := reader.poll(0):
@@ -154,7 +158,7 @@ class TableFollower:
             self._report_wait(f"table {table.topic}")
 
     def _load(self, table: Table) -> None:
-        offsets, topic = OffsetReader(self._kafka), table.topic
+        offsets, topic = self._offsets, table.topic
         added = sorted(offsets.begin(topic).keys() - self._read[topic])
         if not added:
             return
