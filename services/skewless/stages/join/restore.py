@@ -110,6 +110,7 @@ def _batches(kafka: KafkaSettings, source: TopicPartition, offsets: NDArray[np.i
 
 def _records(batch: MessageBatch, rules: SideRules, *, merged: bool) -> Records:
     offsets = np.array(batch.offsets, dtype=np.int64)
+    invalid: Mapping[int, str]
     if merged:
         records, _, _, invalid = read_timed_records(batch.keys, batch.values, offsets)
     else:
