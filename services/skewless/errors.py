@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
 
 BUG = 70
 """Exit code of an uncaught exception (EX_SOFTWARE of sysexits.h), so that 1 always means a failed check."""
@@ -151,6 +152,9 @@ class UnavailableError(RecoverableError):
 
 class UnknownSchemaError(RecoverableError):
     """The schema registry has no schema with this id, or no such subject or version."""
+
+    REASON: Final = "unknown to the registry"
+    """End of the dead-letter reason of a record with such a schema. The registry may have the schema later."""
 
 
 class TransactionAbortedError(RecoverableError):

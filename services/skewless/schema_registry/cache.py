@@ -29,7 +29,7 @@ class Unusable:
     """Reason of the dead letters."""
 
 
-UNKNOWN: Final = Unusable("unknown to the registry")
+UNKNOWN: Final = Unusable(UnknownSchemaError.REASON)
 
 
 class SchemaCache(Generic[Compiled]):

@@ -1,4 +1,4 @@
-"""What a reader of a topic knows of its progress."""
+"""A reader of a topic knows its progress."""
 
 from __future__ import annotations
 
