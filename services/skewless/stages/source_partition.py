@@ -17,6 +17,8 @@ from skewless.algorithms.watermark import (
 Partition = TypeVar("Partition")
 
 IDLE_WITHOUT_WATERMARK = WatermarkState(idle=True)
+LONG_AGO = 1
+"""Time of the last records of a partition that was idle before the assignment, in ms."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
 from skewless.stages.source_partition import (
     IDLE_WITHOUT_WATERMARK,
+    LONG_AGO,
     SourcePartition,
     SourceSteps,
     blocked_partitions,
@@ -123,6 +124,8 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.event_time.lateness_ms, committed.max_time)
         source = self._sources[partition] = Source(generator=generator, idle=idle, start=committed.start)
+        if idle:
+            source.last_seen_ms = LONG_AGO  # for longer than the idle timeout before the restart
         if committed.idle and committed.max_time is None and not idle:
             source.last_forwarded = IDLE_WITHOUT_WATERMARK
         return None

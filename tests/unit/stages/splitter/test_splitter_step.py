@@ -270,6 +270,15 @@ def test_splitter_restarted_keeps_a_partition_idle_until_its_next_record() -> No
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
 
 
+def test_splitter_restarted_keeps_a_partition_idle_that_gets_only_invalid_records() -> None:
+    restarted = splitter(idle_splitter().checkpoint(source(3)))
+    restarted.records_in_flight(source(3))
+    assert not restarted.idle(source(3)), "they may have an event time"
+    split(restarted, b"{")
+    restarted.up_to_date(source(3), NOW)
+    assert restarted.idle(source(3))
+
+
 @pytest.mark.parametrize("rules", [{"drain": True}, {"idle_timeout_ms": None}])
 def test_splitter_restarted_without_idle_detection_makes_an_idle_partition_active(rules: dict[str, Any]) -> None:
     outputs = list(splitter(idle_splitter().checkpoint(source(3)), **rules).flush(NOW))
