@@ -14,7 +14,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -38,6 +39,7 @@ MAX_DELAY_S = 30.0
 MAX_REPEATS = 5
 """Number of times that a transaction is repeated at once. After that, the partitions are read again, with back-off."""
 
+Item = TypeVar("Item")
 _decode_window = msgspec.json.Decoder(Int64).decode
 
 
@@ -225,10 +227,12 @@ class SqlOutput:
         for partition, committed in sorted(offsets.items()):
             self._move_offset(partition, committed)
         if self._deleted:
-            self._database.execute_many(self._statements["delete"], sorted(self._deleted))
+            # A row that the database refuses to look for, as one of a window before the year 1, is not there.
+            self._write(partial(self._database.execute_many, self._statements["delete"]), sorted(self._deleted))
         # Sorted, so that two processes never wait for each other's rows.
         rows = sorted(self._rows, key=_identity)
-        refused = list(self._upsert(rows)) if rows else []
+        found = self._write(self._upsert, rows) if rows else []
+        refused = [self._refused_row(output, reason) for (output, _), reason in found]
         if refused or self._refused:
             self._database.execute_many(self._statements["refuse"], [*self._refused, *refused])
         self._database.commit()
@@ -264,24 +268,25 @@ class SqlOutput:
                 raise
             return 0
 
-    def _upsert(self, rows: Sequence[tuple[OutputRecord, Row]]) -> Iterator[RefusedRow]:
-        """Store rows, and yield those that the database refuses."""
-        self._database.execute("SAVEPOINT rows_to_store")
+    def _upsert(self, rows: Sequence[tuple[OutputRecord, Row]]) -> None:
+        self._database.upsert([row for _, row in rows])
+
+    def _write(self, write: Callable[[Sequence[Item]], None], items: Sequence[Item]) -> list[tuple[Item, str]]:
+        """Write items, and return those that the database refuses, each with its message."""
+        self._database.execute("SAVEPOINT items_to_write")
         try:
-            self._database.upsert([row for _, row in rows])
+            write(items)
         except self._database.errors as error:
             failure = self._database.failure_of(error)
             if failure.error_class is not ErrorClass.VALUE:
                 raise
-            self._database.execute("ROLLBACK TO SAVEPOINT rows_to_store")
-            if len(rows) == 1:
-                yield self._refused_row(rows[0][0], failure.message)
-            else:
-                middle = len(rows) // 2
-                yield from self._upsert(rows[:middle])
-                yield from self._upsert(rows[middle:])
-        else:
-            self._database.execute("RELEASE SAVEPOINT rows_to_store")
+            self._database.execute("ROLLBACK TO SAVEPOINT items_to_write")
+            if len(items) == 1:
+                return [(items[0], failure.message)]
+            middle = len(items) // 2
+            return self._write(write, items[:middle]) + self._write(write, items[middle:])
+        self._database.execute("RELEASE SAVEPOINT items_to_write")
+        return []
 
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the stored offsets of partitions, without those that have none.

@@ -73,6 +73,16 @@ def test_commit_tombstone_deletes_its_row_only(database: TestDatabase) -> None:
     assert database.query(f"SELECT count, revision FROM p WHERE {database.quoted('key')} = 'a'") == [(8, 1)]
 
 
+@pytest.mark.parametrize("window", [-62_135_596_800_001, 10**17], ids=["before the year 1", "of another program"])
+def test_commit_tombstone_of_a_window_beyond_the_type_deletes_the_others(database: TestDatabase, window: int) -> None:
+    sink = Sink(database).start()
+    sink.store([result("a"), result("b"), result("c")])
+    sink.store([(f"{START}/a".encode(), None), (f"{window}/a".encode(), None), (f"{START}/c".encode(), None)])
+    assert keys(database) == ["b"]
+    assert offsets(database) == [(0, 6)]
+    assert refused(database) == []
+
+
 def test_commit_offset_of_another_process_writes_nothing_and_resets(database: TestDatabase) -> None:
     zombie, successor = Sink(database).start(), Sink(database).start()
     successor.store([result("a", count=2)])
