@@ -37,7 +37,7 @@ class TupleBuilder:
         self._values = {name: (value_path(settings, name), value) for name, value in settings.named_values.items()}
         self._labels = {
             "key": source_label("key", settings, key.header),
-            "time": source_label("time", settings, settings.time.header),
+            "time": _time_label(settings),
             **{path: _value_label(path, settings, value) for path, value in self._values.values()},
         }
         self._text_bytes = settings.limits.text_bytes
@@ -153,6 +153,12 @@ def _present(
     if reread is None:
         return column, None
     return column, lambda indices: reread(path, indices if present is None else [present[i] for i in indices])
+
+
+def _time_label(settings: FieldSettings) -> str:
+    """Return how reasons of dead letters call the time: that of a date and a time of day names both fields."""
+    label, time = source_label("time", settings, settings.time.header), settings.time
+    return label if time.of_day is None else f"{label} with of_day {time.of_day}"
 
 
 def _value_label(path: str, settings: FieldSettings, value: ValueSettings) -> str:

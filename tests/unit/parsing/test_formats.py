@@ -262,7 +262,10 @@ INVALID = {
     ),
     "json: time of day missing": Invalid(DATED, b'{"k":"a","d":"1970-01-01"}', "time.of_day field t is missing"),
     "csv: time of day missing": Invalid(LOG_BY_DAY, b"1970-01-02", "time.of_day field 1 is missing"),
-    "csv: time of day wrong": Invalid(LOG, b"1970-01-02 25:00 INFO", "time field 0 is not ISO 8601"),
+    "csv: time of day wrong": Invalid(LOG, b"1970-01-02 25:00 INFO", "time field 0 with of_day 1 is not ISO 8601"),
+    "json: time of day wrong": Invalid(
+        DATED, b'{"k":"a","d":"1970-01-01","t":"9:00"}', "time field d with of_day t is not ISO 8601"
+    ),
     "json: ISO 8601 number": Invalid(timed("iso8601"), b'{"k":"a","t":5}', "time field t is not ISO 8601"),
     "json: ISO 8601 wrong day": Invalid(
         timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time field t is not ISO 8601"
