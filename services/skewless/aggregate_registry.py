@@ -15,6 +15,7 @@ from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SESSION
 from skewless.algorithms.windowing.window import EMIT_COUNT
 from skewless.errors import ConfigurationError, unknown
+from skewless.settings_base import plain, without_consequences
 from skewless.wire.aggregates import aggregate_type, json_type
 from skewless.wire.partials import FIELD_TYPES
 
@@ -122,7 +123,8 @@ def _choice(element: Mapping[str, Any]) -> AggregateChoice:
     try:
         aggregates = aggregate.with_arguments(aggregate.arguments.model_validate(arguments))
     except ValidationError as error:
-        raise ConfigurationError(*(_argument_problem(name, aggregate, problem) for problem in error.errors())) from None
+        problems = without_consequences(error.errors())
+        raise ConfigurationError(*(_argument_problem(name, aggregate, problem) for problem in problems)) from None
     return AggregateChoice(aggregates, value, _checked_names(names, len(aggregates)))
 
 
@@ -131,8 +133,7 @@ def _argument_problem(name: str, aggregate: Aggregate, problem: ErrorDetails) ->
     if problem["type"] == "extra_forbidden":
         known = ", ".join([*aggregate.arguments.model_fields, _NAMES])
         return f"{path}: unknown argument of {name} (known: {known})"
-    message = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else problem["msg"]
-    return f"{path}: {message.replace('Input should', 'should')}"
+    return f"{path}: {plain(problem)}"
 
 
 def _checked_names(names: Any, results: int) -> Sequence[str] | None:

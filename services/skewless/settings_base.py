@@ -1,10 +1,14 @@
-"""Base class of all settings models: immutable, without unknown fields, with validated defaults."""
+"""Base class of all settings models: immutable, no unknown fields, validated defaults. Texts of its problems."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args, get_origin
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 
 def _require_whole_ms(seconds: float) -> float:
@@ -18,6 +22,17 @@ EventTimeSpan = Annotated[float, Field(ge=0.001), AfterValidator(_require_whole_
 
 EventTimeOffset = Annotated[float, Field(ge=0), AfterValidator(_require_whole_ms)]
 """A shift of event time in seconds: a whole number of milliseconds, at least 0."""
+
+
+MEANINGS = {
+    r"^[A-Za-z0-9._-]+$": "must contain only letters without accents, digits, '.', '_' and '-'",
+    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": (
+        "must contain only lower-case letters, digits and '-', and neither begin nor end with '-'"
+    ),
+    r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": "must name a function as package.module:function",
+    r"^[a-z_][a-z0-9_]*$": "must contain only lower-case letters, digits and '_', and not begin with a digit",
+}
+"""Patterns of settings in words."""
 
 
 class InvalidSettingsError(ValueError):
@@ -68,3 +83,36 @@ def _plain_types(annotation: Any) -> set[Any]:
 def _has_types(annotation: Any) -> bool:
     """Return whether an annotation contains other annotations; the arguments of a Literal are values."""
     return bool(get_args(annotation)) and get_origin(annotation) is not Literal
+
+
+def without_consequences(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Leave out that a list has too few elements because those that it has are invalid."""
+    locations = [problem["loc"] for problem in problems]
+
+    def is_consequence(problem: ErrorDetails) -> bool:
+        depth = len(problem["loc"])
+        return problem["type"] == "too_short" and any(
+            len(location) > depth and location[:depth] == problem["loc"] for location in locations
+        )
+
+    return [problem for problem in problems if not is_consequence(problem)]
+
+
+def plain(problem: ErrorDetails) -> str:
+    """Return the message in terms of YAML: for example, users write lists, not tuples."""
+    match problem["type"]:
+        case "tuple_type":
+            return "should be a list"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case "too_short":
+            return f"should have at least {_elements(problem['ctx']['min_length'])}"
+        case "too_long":
+            return f"should have at most {_elements(problem['ctx']['max_length'])}"
+        case "string_pattern_mismatch" if meaning := MEANINGS.get(problem["ctx"]["pattern"]):
+            return meaning
+    return problem["msg"].replace("Input should", "should").replace("String should", "should")
+
+
+def _elements(count: int) -> str:
+    return "1 element" if count == 1 else f"{count} elements"

@@ -197,6 +197,12 @@ def test_results_of_an_element_have_names_by_rule_or_those_of_as(element: Any, n
     assert [result.name for result in results_of([element], VALUES)] == names
 
 
+def test_element_whose_list_has_only_an_invalid_entry_has_no_other_problem() -> None:
+    with pytest.raises(ConfigurationError) as failed:
+        results_of([{"quantile": "price", "at": [50]}], VALUES)
+    assert [*failed.value.problems] == ["0: at.0: should be less than or equal to 1"]
+
+
 @pytest.mark.parametrize(
     ("element", "problem"),
     [
@@ -207,7 +213,8 @@ def test_results_of_an_element_have_names_by_rule_or_those_of_as(element: Any, n
         ({"sum": "price", "n": 2}, "n: unknown argument of sum (known: as)"),
         ({"largest": "price", "n": 0}, "n: should be greater than or equal to 1"),
         ({"quantile": "price", "at": [1.5]}, "at.0: should be less than or equal to 1"),
-        ({"quantile": "price", "at": "half"}, "at: should be a valid tuple"),
+        ({"quantile": "price", "at": "half"}, "at: should be a list"),
+        ({"quantile": "price", "at": []}, "at: should have at least 1 element"),
         ({"quantile": "price", "relative_error": 0.00123}, "relative_error: should be a multiple of 0.0001"),
         ({"quantile": "price", "at": [0.1, 0.2], "as": "low"}, "as: should be a list of 2 names"),
         ({"sum": "price", "as": "Total"}, "as: 'Total' cannot be the name of a result"),

@@ -202,7 +202,7 @@ def topic_of(option: str, name: str) -> str:
     from pydantic import ValidationError
 
     from skewless.config.pipeline_settings import SourceSettings
-    from skewless.config.problems import plain
+    from skewless.settings_base import plain
 
     try:
         SourceSettings.model_validate({"topic": name})
@@ -258,8 +258,8 @@ def with_servers(kafka: KafkaSettings, servers: str | None) -> KafkaSettings:
     """Return the settings with the addresses of --bootstrap-servers, if the option is given."""
     from pydantic import ValidationError
 
-    from skewless.config.problems import plain
     from skewless.kafka.settings import KafkaSettings
+    from skewless.settings_base import plain
 
     if servers is None:
         return kafka

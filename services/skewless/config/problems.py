@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import BaseModel
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.settings_base import InvalidSettingsError
+from skewless.settings_base import InvalidSettingsError, plain, without_consequences
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -46,15 +46,6 @@ RENAMED = {
     "metrics.stuck_after_s": "metrics.liveness_timeout_s",
 }
 """Settings of version 0.1 by their present names."""
-MEANINGS = {
-    r"^[A-Za-z0-9._-]+$": "must contain only letters without accents, digits, '.', '_' and '-'",
-    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": (
-        "must contain only lower-case letters, digits and '-', and neither begin nor end with '-'"
-    ),
-    r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$": "must name a function as package.module:function",
-    r"^[a-z_][a-z0-9_]*$": "must contain only lower-case letters, digits and '_', and not begin with a digit",
-}
-"""Patterns of settings in words."""
 FROM_ENVIRONMENT = "environment (no -f FILE)"
 
 
@@ -63,7 +54,7 @@ def by_setting(
 ) -> dict[Location, str]:
     """Return the messages of problems by the path of their setting in the document, which `model` describes."""
     messages: dict[Location, str] = {}
-    for problem in problems:
+    for problem in without_consequences(problems):
         for setting, message in _by_setting(_in_document(problem["loc"], document), problem, model).items():
             # A setting with several allowed types has one error for each of them.
             messages[setting] = f"{messages[setting]}, or {message}" if setting in messages else message
@@ -158,26 +149,6 @@ def _message(problem: ErrorDetails, setting: Location, model: type[BaseModel]) -
         case "model_type" | "model_attributes_type" | "dict_type":
             return "must be a mapping of settings; add settings, or remove it"
     return plain(problem)
-
-
-def plain(problem: ErrorDetails) -> str:
-    """Return the message in terms of YAML: for example, users write lists, not tuples."""
-    match problem["type"]:
-        case "tuple_type":
-            return "should be a list"
-        case "value_error":
-            return str(problem["ctx"]["error"])
-        case "too_short":
-            return f"should have at least {_elements(problem['ctx']['min_length'])}"
-        case "too_long":
-            return f"should have at most {_elements(problem['ctx']['max_length'])}"
-        case "string_pattern_mismatch" if meaning := MEANINGS.get(problem["ctx"]["pattern"]):
-            return meaning
-    return problem["msg"].replace("Input should", "should").replace("String should", "should")
-
-
-def _elements(count: int) -> str:
-    return "1 element" if count == 1 else f"{count} elements"
 
 
 def _suggestion(setting: Location, model: type[BaseModel]) -> str:

@@ -29,6 +29,7 @@ def settings(source: dict[str, Any], **parts: Any) -> PipelineSettings:
         ("{topics: [a, b, a]}", ["source.topics.2: a is listed twice"]),
         ("{topics: []}", ["source.topics: "]),
         ("{topics: [a, 'b c']}", ["source.topics.1: "]),
+        ("{topics: ['b c']}", ["source.topics.0: must contain only letters"]),
         ("{topics: [a, .]}", ["source.topics.1: must not be . or .., because Kafka rejects these topic names"]),
         (
             "{topics: [a, p.tuples]}",

@@ -21,11 +21,11 @@ from skewless.cli.options import (
     topic_of,
     with_servers,
 )
-from skewless.config.problems import plain
 from skewless.errors import ConfigurationError
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.datasets import DATASETS, Dataset, DatasetOptions, detect, find_dataset, find_name, take
 from skewless.lab.datasets.data_files import first_lines
+from skewless.settings_base import plain
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings

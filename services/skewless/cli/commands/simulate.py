@@ -155,7 +155,7 @@ def _options(file: Path | None, assigned: Sequence[str], rules: str | None, cloc
 
 
 def _message(problem: ErrorDetails) -> str:
-    from skewless.config.problems import plain
+    from skewless.settings_base import plain
 
     if problem["type"] == "extra_forbidden":
         return "unknown setting; `skewless config dump` lists the settings of router.*"
