@@ -110,7 +110,10 @@ SELECT column_name
 FROM information_schema.statistics
 WHERE table_schema = DATABASE() AND table_name = %s AND index_name = 'PRIMARY'""",
     },
-    preamble="SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES');",
+    preamble=(
+        "-- For MariaDB. MySQL has no collation utf8mb4_nopad_bin: write utf8mb4_0900_bin instead.\n"
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES');"
+    ),
 )
 MYSQL = replace(MARIADB, text_attributes=f"{_TEXT}utf8mb4_0900_bin")
 
