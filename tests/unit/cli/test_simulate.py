@@ -124,6 +124,18 @@ def test_simulate_command_assignments_into_the_input_file_are_refused(stream: Pa
     assert (result.exit_code, stream.stat().st_size > 0) == (2, True)
 
 
+@pytest.mark.parametrize("text", ["", "1000\ta\n2000\n"], ids=["empty", "malformed line"])
+def test_simulate_command_input_that_is_refused_leaves_no_assignments(text: str, tmp_path: Path) -> None:
+    path, out, link = tmp_path / "stream.tsv", tmp_path / "workers.txt", tmp_path / "link"
+    path.write_text(text)
+    assert simulate(path, "--grouping", "key", "--workers", 2, "--assignments", out).exit_code == 2
+    assert not out.exists()
+    out.touch()
+    link.symlink_to(out)
+    assert simulate(path, "--grouping", "key", "--workers", 2, "--assignments", link).exit_code == 2
+    assert link.exists()
+
+
 def test_simulate_command_malformed_line_ends_with_2_and_its_number(stream: Path) -> None:
     result = simulate("-", "--grouping", "key", "--workers", 2, stdin="1\ta\nb\n")
     assert (result.exit_code, result.stdout) == (2, "")

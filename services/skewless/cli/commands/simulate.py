@@ -125,9 +125,9 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
             stream = simulate_run.with_progress(source, stream)
         for lines in stream:
             write(simulation.add(lines.keys, lines.times, now=time.time_ns() // 1_000_000))
-    results = [measures | {"window_s": config.window_ms / 1000} for measures in simulation.facts()]
-    if not results[0]["tuples"]:
-        raise ConfigurationError(f"{source.name}: is empty; give a file of `time_ms TAB key` lines")
+        results = [measures | {"window_s": config.window_ms / 1000} for measures in simulation.facts()]
+        if not results[0]["tuples"]:
+            raise ConfigurationError(f"{source.name}: is empty; give a file of `time_ms TAB key` lines")
     if as_json:
         for result in results:
             click.echo(json.dumps(result))
@@ -181,7 +181,10 @@ def _put(document: dict[str, Any], names: Sequence[str], value: Any) -> None:
 
 @contextlib.contextmanager
 def _writer(path: Path | None, source: str, workers: int) -> Iterator[Callable[[Sequence[Any]], None]]:
-    """Yield a function that writes the workers of a batch to the file, or does nothing if `path` is None."""
+    """Yield a function that writes the workers of a batch to the file, or does nothing if `path` is None.
+
+    After an error the file is removed, because it is not complete.
+    """
     if path is None:
         yield lambda _: None
         return
@@ -189,7 +192,13 @@ def _writer(path: Path | None, source: str, workers: int) -> Iterator[Callable[[
         raise ConfigurationError(f"--assignments: {path} is the input; name another file")
     lines = [b"%d\n" % worker for worker in range(workers)]
     with _wrap_os_error(path), path.open("wb") as file:
-        yield lambda workers_by_run: _write(file, lines, workers_by_run[0].tolist())
+        try:
+            yield lambda workers_by_run: _write(file, lines, workers_by_run[0].tolist())
+        except BaseException:
+            # A link may be /dev/stdout.
+            if path.is_file() and not path.is_symlink():
+                path.unlink()
+            raise
 
 
 def _write(file: IO[bytes], lines: list[bytes], workers: list[int]) -> None:
