@@ -93,7 +93,8 @@ class SqliteDatabase(Database):
         path = unquote(parts.path)
         if parts.netloc or not path.startswith("/") or path.endswith("/"):
             raise ValueError("must name a file by its absolute path: sqlite:///folder/results.db")
-        return DatabaseAddress("", 0, str(Path(path)))
+        # Other libraries write an absolute path with four slashes.
+        return DatabaseAddress("", 0, str(Path("/" + path.lstrip("/"))))
 
     @classmethod
     def require_credentials(cls, settings: DatabaseSettings) -> None:

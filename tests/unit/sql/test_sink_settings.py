@@ -22,6 +22,11 @@ def server(url: str, **sink: Any) -> PipelineSettings:
     return settings(**{"url": url, "username": "u", **sink})
 
 
+def test_url_of_a_file_with_four_slashes_is_that_with_three() -> None:
+    shown = {str(settings(url=f"sqlite:{slashes}folder/x.db").table_settings.address) for slashes in ("///", "////")}
+    assert shown == {"/folder/x.db"}
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
