@@ -49,8 +49,11 @@ def parse(text: str) -> Any:
     return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read a file with one mapping. Raises ConfigurationError with file, line and column if it is invalid."""
+def read(path: Path, example: str = "name: words") -> dict[str, Any]:
+    """Read a file with one mapping, such as `example`.
+
+    Raises ConfigurationError with file, line and column if it is invalid.
+    """
     try:
         document = parse(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -60,7 +63,7 @@ def read(path: Path) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{path}:{_position_and_problem(error)}") from None
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{path}: must be a YAML mapping such as `name: words`")
+        raise ConfigurationError(f"{path}: must be a YAML mapping such as `{example}`")
     return document
 
 

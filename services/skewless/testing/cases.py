@@ -84,7 +84,7 @@ class CaseOutcome(NamedTuple):
 
 def read_cases(file: Path, settings: PipelineSettings) -> Sequence[Case]:
     """Read the test cases of a file for a pipeline of these settings. Raises ConfigurationError with all problems."""
-    document = yaml_loader.read(file)
+    document = yaml_loader.read(file, "cases: [{name: empty, values: []}]")
     try:
         cases = CaseFile.model_validate(document).cases
     except ValidationError as error:

@@ -160,6 +160,13 @@ def test_test_without_a_case_is_wrong_use(run: Run, tmp_path: Path) -> None:
     )
 
 
+def test_test_empty_file_of_cases_is_wrong_use_with_the_form_of_cases(run: Run, tmp_path: Path) -> None:
+    run()
+    (tmp_path / "cases.yaml").write_text("")
+    empty = CliRunner().invoke(main, ["test", "-f", str(tmp_path / "pipeline.yaml"), str(tmp_path / "cases.yaml")])
+    assert (empty.exit_code, "such as `cases: [{name: empty, values: []}]`" in empty.stderr) == (2, True)
+
+
 def test_test_without_a_file_of_cases_is_wrong_use(run: Run, tmp_path: Path) -> None:
     missing = CliRunner().invoke(main, ["test", "-f", str(tmp_path / "pipeline.yaml"), str(tmp_path / "none.yaml")])
     assert (missing.exit_code, "none.yaml: cannot be read: No such file" in missing.stderr) == (2, True)
