@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -26,6 +27,7 @@ from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.cli import commands, main
 from skewless.cli.commands import config as config_commands
+from skewless.cli.commands.run import ended_by_sigterm
 from skewless.errors import (
     BadRecordError,
     BrokerError,
@@ -296,6 +298,24 @@ def test_run_before_kafka_answers_is_ended_by_sigterm(tmp_path: Path) -> None:
         until(lambda: _answers(port))
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize(("is_interrupted", "ends_with"), [(True, SystemExit), (False, TypeError)])
+def test_run_client_that_sigterm_interrupts_while_it_is_created_is_no_bug(
+    *, is_interrupted: bool, ends_with: type[BaseException]
+) -> None:
+    def create_client() -> None:
+        if is_interrupted:
+            with contextlib.suppress(SystemExit):
+                signal.raise_signal(signal.SIGTERM)
+        raise TypeError("expected configuration property name as type unicode string")
+
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(ends_with), ended_by_sigterm(143):
+            create_client()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _answers(port: int) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -62,26 +62,24 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
         raise ConfigurationError(f"--instance: {stage} has one process, so its number is always 0")
     if stage == topology.ALL_STAGES and drain:
         raise ConfigurationError("--drain: use `skewless up --drain`, which runs each stage until its input has ended")
-    # As the first process of a container, it would not be ended by SIGTERM without a handler. From the start of the
-    # stages on, they have their own.
-    signal.signal(signal.SIGTERM, partial(_end, TERMINATED if drain else 0))
-    # Objects that imports create live for the whole process. The collector need not search them: it is off while they
-    # are created, and gc.freeze() excludes them from then on.
-    gc.disable()
-    try:
-        settings = load_settings(file)
-        from skewless.monitoring import logs
-        from skewless.service import run_stages
-
-        gc.freeze()
-    finally:
-        gc.set_threshold(*COLLECTION)
-        gc.enable()
-    stages = [stage]
-    if stage == topology.ALL_STAGES:
-        stages = [row.name for row in topology.needed_stages(settings)]
-    logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
     with ExitStack() as stack:
+        stack.enter_context(ended_by_sigterm(TERMINATED if drain else 0))
+        # Objects that imports create live for the whole process. The collector need not search them: it is off while
+        # they are created, and gc.freeze() excludes them from then on.
+        gc.disable()
+        try:
+            settings = load_settings(file)
+            from skewless.monitoring import logs
+            from skewless.service import run_stages
+
+            gc.freeze()
+        finally:
+            gc.set_threshold(*COLLECTION)
+            gc.enable()
+        stages = [stage]
+        if stage == topology.ALL_STAGES:
+            stages = [row.name for row in topology.needed_stages(settings)]
+        logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
         if sys.stdin.isatty():
             from skewless.lab.local.published_processes import published, registering
             from skewless.operations.running_processes import check_not_running
@@ -97,6 +95,24 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
         run_stages(stages, settings, instance, file=file, drain=drain)
 
 
-def _end(code: int, _number: int, _frame: object) -> NoReturn:
-    """End the process, which has processed nothing yet."""
-    raise SystemExit(code)
+@contextmanager
+def ended_by_sigterm(code: int) -> Iterator[None]:
+    """End the process with this exit code at SIGTERM, until the stages have a handler of their own.
+
+    It has processed nothing yet. As the first process of a container, it would not be ended without a handler.
+    """
+    is_ended = False
+
+    def end(_number: int, _frame: object) -> NoReturn:
+        nonlocal is_ended
+        is_ended = True
+        raise SystemExit(code)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Exception:
+        # A Kafka client that is being created replaces SystemExit by an error of its own.
+        if is_ended:
+            raise SystemExit(code) from None
+        raise
