@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from skewless.algorithms.watermark import (
     MAX_WATERMARK,
@@ -80,10 +80,45 @@ class SourcePartition(PartitionActivity):
         return state
 
 
+class SourceRules(Protocol):
+    """Settings that decide when a partition is idle, has ended, or must wait for slower ones."""
+
+    @property
+    def idle_timeout_ms(self) -> int | None:
+        """Time without records with an event time after which a partition is idle. None: never."""
+
+    @property
+    def drain(self) -> bool:
+        """Whether the run is bounded."""
+
+    @property
+    def max_drift_ms(self) -> int | None:
+        """Time by which a partition may be ahead of the slowest one of its process. None: any."""
+
+
 class SourceSteps(Generic[Partition]):
-    """Part of a step that reads partitions of the user: the event time of each."""
+    """Part of a step that reads partitions of the user: the event time and the activity of each."""
 
     _sources: Mapping[Partition, SourcePartition]
+    _rules: SourceRules
+
+    @property
+    def blocked(self) -> frozenset[Partition]:
+        """Partitions that are ahead of slower ones of the process."""
+        if self._rules.max_drift_ms is None:
+            return frozenset()
+        watermarks = {each: source.generator.watermark() for each, source in self._sources.items() if source.is_active}
+        return partitions_ahead(watermarks, self._rules.max_drift_ms)
+
+    def end_of_partition(self, partition: Partition, now: int) -> None:
+        """End the partition in a bounded run. Otherwise mark it idle if no record had a time for the idle timeout."""
+        rules = self._rules
+        self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
+
+    def up_to_date(self, partition: Partition, now: int) -> None:
+        """Mark the partition idle if it gets records, but none had a time for the idle timeout."""
+        if not self._rules.drain:
+            self._sources[partition].observe_time(now, self._rules.idle_timeout_ms)
 
     def records_in_flight(self, partition: Partition) -> None:
         """Note that the partition has records: it is not idle while they are in flight."""
@@ -104,11 +139,3 @@ class SourceSteps(Generic[Partition]):
     def finished(self, partition: Partition) -> bool:
         """Return whether the end of the partition was reported downstream."""
         return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK
-
-
-def blocked_partitions(sources: Mapping[Partition, SourcePartition], max_drift_ms: int | None) -> frozenset[Partition]:
-    """Return the partitions of a process that must wait for slower ones. None: no partition waits."""
-    if max_drift_ms is None:
-        return frozenset()
-    watermarks = {partition: source.generator.watermark() for partition, source in sources.items() if source.is_active}
-    return partitions_ahead(watermarks, max_drift_ms)

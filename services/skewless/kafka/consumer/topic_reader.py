@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -125,10 +125,11 @@ class TopicReader:
 
     def has_reached(self, ends: Mapping[int, int]) -> bool:
         """Return whether everything before these offsets by partition was read. Other partitions are ignored."""
-        positions = self._consumer.position([TopicPartition(self._topic, partition) for partition in self._starts])
         # A partition of which nothing was read has no position.
-        reached = {each.partition: max(each.offset, self._starts[each.partition]) for each in positions}
-        return all(offset >= ends.get(partition, 0) for partition, offset in reached.items())
+        return all(
+            max(position, self._starts[partition]) >= ends.get(partition, 0)
+            for partition, position in self._positions(self._starts).items()
+        )
 
     def read_to(self, ends: Mapping[int, int]) -> Iterator[PartitionRecords]:
         """Yield the records before these offsets in batches of one partition.
@@ -144,7 +145,7 @@ class TopicReader:
                 if records := [message for message in messages if message.offset() < self._unread.get(partition, 0)]:
                     yield partition, records
             # A position passes transaction markers and aborted records, for which there are no messages.
-            previous, positions = positions, self._positions()
+            previous, positions = positions, self._positions(self._unread)
             for partition, position in positions.items():
                 if position >= self._unread[partition]:
                     self.leave(partition)
@@ -162,9 +163,9 @@ class TopicReader:
         del self._unread[partition]
         self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
-    def _positions(self) -> dict[int, int]:
-        unread = [TopicPartition(self._topic, partition) for partition in self._unread]
-        return {position.partition: position.offset for position in self._consumer.position(unread)}
+    def _positions(self, partitions: Iterable[int]) -> dict[int, int]:
+        asked = [TopicPartition(self._topic, partition) for partition in partitions]
+        return {position.partition: position.offset for position in self._consumer.position(asked)}
 
 
 def read_ranges(

@@ -23,7 +23,6 @@ from skewless.stages.source_partition import (
     IDLE_WITHOUT_WATERMARK,
     SourcePartition,
     SourceSteps,
-    blocked_partitions,
 )
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import watermark_records
@@ -66,6 +65,8 @@ class RepartitionStep(SourceSteps[int], Step):
 
     Before each commit it reports the watermarks of its partitions to all partitions that it writes.
     """
+
+    _rules: RepartitionRules
 
     def __init__(self, rules: RepartitionRules) -> None:
         self._rules = rules
@@ -131,21 +132,6 @@ class RepartitionStep(SourceSteps[int], Step):
     def waiting(self) -> tuple[str, ...]:
         """What partitions wait for."""
         return self.waits()
-
-    @property
-    def blocked(self) -> frozenset[int]:
-        """Partitions that are ahead of slower ones."""
-        return blocked_partitions(self._sources, self._rules.max_drift_ms)
-
-    def end_of_partition(self, partition: int, now: int) -> None:
-        """End the partition in a bounded run. Otherwise mark it idle if no record had a time for the idle timeout."""
-        rules = self._rules
-        self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
-
-    def up_to_date(self, partition: int, now: int) -> None:
-        """Mark the partition idle if it gets records, but none had a time for the idle timeout."""
-        if not self._rules.drain:
-            self._sources[partition].observe_time(now, self._rules.idle_timeout_ms)
 
     def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
         """Report watermarks and idle flags that changed since the last report."""

@@ -23,7 +23,6 @@ from skewless.stages.source_partition import (
     LONG_AGO,
     SourcePartition,
     SourceSteps,
-    blocked_partitions,
 )
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
@@ -86,6 +85,8 @@ class SplitterRules:
 class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
     """Parses records, checks their event times, and writes the tuples of a source partition to one of `tuples`."""
 
+    _rules: SplitterRules
+
     def __init__(
         self, parser: RecordParser, values: Sequence[ValueType], rules: SplitterRules, reports: SourceReports
     ) -> None:
@@ -143,11 +144,6 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
             source.start = next(iter(batch.offsets), None)
         for batch_slice in slices(batch):
             yield from self._split(partition, batch_slice, source, now)
-
-    @property
-    def blocked(self) -> frozenset[TopicPartition]:
-        """Partitions that are ahead of slower ones."""
-        return blocked_partitions(self._sources, self._rules.max_drift_ms)
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -224,16 +220,6 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
             )
             timestamp = public_timestamp(time)
             yield OutputRecord("late", encode_late(late_tuple), key.encode(), timestamp=timestamp, headers=headers)
-
-    def end_of_partition(self, partition: TopicPartition, now: int) -> None:
-        """End the partition in a bounded run. Otherwise mark it idle if no record had a time for the idle timeout."""
-        rules = self._rules
-        self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
-
-    def up_to_date(self, partition: TopicPartition, now: int) -> None:
-        """Mark the partition idle if it gets records, but none had a time for the idle timeout."""
-        if not self._rules.drain:
-            self._sources[partition].observe_time(now, self._rules.idle_timeout_ms)
 
     def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Send the tuples that are held, and report watermarks and idle flags that changed since the last report."""
