@@ -10,9 +10,11 @@ import importlib
 import io
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -31,6 +33,8 @@ PROBLEM_LOCATOR = "skewless.problem_locator"
 """Key in click's `meta` of the function that adds the file to a problem with a setting; set by `load_settings`."""
 
 log = logging.getLogger(__name__)
+
+_is_interrupted = threading.Event()
 
 
 GROUPS: dict[str, dict[str, str]] = {
@@ -111,6 +115,8 @@ class LazyGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         """Run the command line. Without `args` it runs as the program, and this method ends the process."""
+        if args is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal or pipe may not have the characters of a key
         try:
@@ -137,12 +143,20 @@ class LazyGroup(click.Group):
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
         except Exception as error:
+            if _is_interrupted.is_set():
+                # A Kafka client that is being created replaces KeyboardInterrupt by an error of its own.
+                ctx.exit(INTERRUPTED)
             if _is_closed_pipe(error):
                 raise  # click replaces stdout, because its last flush would fail again
             if isinstance(error, OSError) and error.errno in RESOURCE_ERRORS:
                 click.echo(f"error: this machine is out of a resource: {error}", err=True)
                 ctx.exit(UnreachableError.exit_code)
             ctx.exit(_bug(error))
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    _is_interrupted.set()
+    signal.default_int_handler(number, frame)
 
 
 def _is_closed_pipe(error: BaseException | None) -> bool:

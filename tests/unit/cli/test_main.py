@@ -186,6 +186,29 @@ def test_main_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raising(monkeypatch, KeyboardInterrupt()).exit_code == 130
 
 
+@pytest.mark.parametrize(("signal_name", "code"), [("SIGINT", 130), ("SIGWINCH", 70)])
+def test_main_client_that_ctrl_c_interrupts_while_it_is_created_is_no_bug(signal_name: str, code: int) -> None:
+    program = f"""
+import contextlib, signal
+from skewless.cli import main
+from skewless.cli.commands import config
+def create_client(_):
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.raise_signal(signal.{signal_name})
+    raise TypeError("expected configuration property name as type unicode string")
+config.load_settings = create_client
+main.main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "config", "check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, code == 70)
+
+
 def test_main_uncaught_exception_ends_with_70_and_its_name_in_the_last_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
