@@ -87,6 +87,27 @@ def test_up_of_transactions_counts_committed_records_and_names_those_that_it_doe
     assert second.stdout.endswith("\n1 record: 1 update of results, 0 late, 0 invalid\n")
 
 
+def test_up_with_only_filtered_records_warns_and_names_the_condition(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    source.send([(0, record("a", START_MS + number)) for number in range(20)])
+    splitter = {
+        "format": "json",
+        "key": {"field": "key"},
+        "time": {"field": "time"},
+        "where": [{"field": "key", "is": "b"}],
+    }
+    pipeline = Pipeline(broker, tmp_path, source, splitter=splitter)
+    up = ["up", "-f", str(pipeline.file), "--drain", "--log-dir", str(tmp_path / "logs")]
+    first = CliRunner().invoke(main, up)
+    assert first.exit_code == 0, first.output
+    line = "\n20 records: 0 updates of results, 0 late, 0 invalid\n"
+    assert first.stdout.endswith(f"{line}warning: none of 20 records has a tuple, because of splitter.where\n")
+
+    source.send([(0, record("b", START_MS + 30))])
+    second = CliRunner().invoke(main, up)
+    assert second.stdout.endswith("\n1 record: 1 update of results, 0 late, 0 invalid\n")
+
+
 def test_up_with_only_invalid_records_prints_the_reason_and_fails(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     source.send([(0, record("a", START_MS + number)) for number in range(20)])

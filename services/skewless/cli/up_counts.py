@@ -74,7 +74,23 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
         for topic, offsets in counts.uncommitted.items():
             text = f"topic {topic} has {uncommitted_records(offsets)}: they are in no result until these have ended"
             click.secho(f"warning: {text}", fg="yellow")
+        if counts.is_all_filtered:
+            text = f"none of {counts.records_text} has a tuple, because of {filters(settings)}"
+            click.secho(f"warning: {text}", fg="yellow")
         check_accepted(counts)
+
+
+def filters(settings: PipelineSettings) -> str:
+    """Return the settings because of which a valid record may have no tuple."""
+    splitter = settings.splitter
+    can_filter = {
+        "splitter.where": bool(splitter.where),
+        "splitter.envelope": splitter.envelope is not None,
+        "splitter.python": splitter.python is not None,
+        "splitter.key.drop_if_contains": bool(splitter.key.drop_if_contains),
+        "splitter.tombstones": splitter.tombstones == "skip",
+    }
+    return " or ".join(name for name, is_set in can_filter.items() if is_set) or "an empty list in each of them"
 
 
 def counts_line(counts: RunCounts, settings: PipelineSettings) -> str:

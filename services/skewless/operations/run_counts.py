@@ -56,6 +56,8 @@ class RunCounts:
     """Reasons of the invalid records that were read: all, or the last ones of many."""
     is_any_accepted: bool
     """Whether a record was neither late nor invalid. True if there are no records."""
+    is_all_filtered: bool
+    """Whether there were records, and none of them became a tuple, a late tuple or an invalid record."""
 
     @property
     def records_text(self) -> str:
@@ -105,17 +107,20 @@ class RunCounter:
         expired_records = round(invalid.records * reasons.expired_records / max(1, reasons.records))
         invalid = Count(invalid.records - expired_records, invalid.is_exact)
         rejected = invalid.records + sum(count.records for count in late)
+        results = self._count(self._results, exact=False)
+        may_be_filtered = source.records and not rejected and not results.records and self._results == "aggregates"
         return RunCounts(
             records=source.records,
             is_exact=source.is_exact,
             uncommitted={
                 topic: offset_count(found) for topic in processed if (found := self._offsets.uncommitted(topic))
             },
-            results=self._count(self._results, exact=False),
+            results=results,
             late=Count(sum(count.records for count in late), all(count.is_exact for count in late)),
             invalid=invalid,
             reasons=reasons,
             is_any_accepted=not rejected or self._is_any_accepted() or self._has_more_than(rejected, processed),
+            is_all_filtered=bool(may_be_filtered) and not self._is_any_accepted(),
         )
 
     def _inputs(self) -> Iterator[tuple[str, str]]:

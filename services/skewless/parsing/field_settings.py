@@ -213,7 +213,7 @@ class ConditionSettings(SettingsModel):
     header: HeaderName | None = Field(None, description="Header of the record, as `key.header`.")
     is_: Operand | None = Field(None, alias="is", description="Text, number or boolean that the field equals.")
     is_not: Operand | None = Field(None, description="Text, number or boolean that the field does not equal.")
-    in_: Annotated[tuple[Operand, ...], Field(max_length=1000)] | None = Field(
+    in_: Annotated[tuple[Operand, ...], Field(min_length=1, max_length=1000)] | None = Field(
         None, alias="in", description="List of which the field equals an element."
     )
     not_in: Annotated[tuple[Operand, ...], Field(max_length=1000)] | None = Field(
