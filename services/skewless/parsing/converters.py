@@ -21,7 +21,7 @@ from skewless.parsing.fixed_point import FixedPoint, Reread, Scalar
 from skewless.parsing.key_rules import KeyRules
 from skewless.parsing.pattern import DELIMITER, Pattern
 
-Unit = Literal["ms", "s", "us", "iso8601"]
+Unit = Literal["ms", "s", "us", "ns", "iso8601"]
 Problems = dict[int, str]
 """Maps the index of an invalid entry or record to what is wrong with it."""
 
@@ -32,7 +32,7 @@ FIRST_INSTANT = -62_135_596_800_000
 LAST_INSTANT = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z in ms."""
 
-_TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000)}
+_TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000), "ns": (0, 1_000_000)}
 """Maps a unit to the decimals of its fixed-point numbers, and to how many of these make a millisecond."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
@@ -168,7 +168,8 @@ def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Prob
     if unit == "iso8601":
         return _iso_times(column)
     decimals, divisor = _TICKS[unit]
-    result, failed = FixedPoint(decimals, ROUND_FLOOR, LAST_INSTANT * divisor + divisor - 1).convert(column)
+    largest = min(LAST_INSTANT * divisor + divisor - 1, LARGEST_VALUE)
+    result, failed = FixedPoint(decimals, ROUND_FLOOR, largest).convert(column)
     problems = dict.fromkeys(failed, "is not a number within bounds")
     result //= divisor
     for i in np.flatnonzero(result < FIRST_INSTANT).tolist():

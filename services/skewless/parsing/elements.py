@@ -192,7 +192,7 @@ def _integers(values: NDArray[np.int64], logical: str, unit: Unit | None) -> lis
         return _in_unit(days * DAY_MS, unit)
     if unit is None or kind not in {"timestamp", "local-timestamp", "time"} or precision not in PER_MS:
         return cast("list[Entry]", values.tolist())
-    if unit == "us" and precision == "micros":
+    if (unit, precision) in {("us", "micros"), ("ns", "nanos")}:
         return cast("list[Entry]", values.tolist())
     ms = np.clip(values // PER_MS[precision], -MAX_MS, MAX_MS)
     if kind == "time":
@@ -207,6 +207,8 @@ def _in_unit(ms: NDArray[np.int64], unit: Unit | None) -> list[Entry]:
             return [f"{text}Z" for text in np.datetime_as_string(ms.astype("datetime64[ms]")).tolist()]
         case "us":
             return cast("list[Entry]", (ms * 1000).tolist())
+        case "ns":
+            return [each * 1_000_000 for each in ms.tolist()]  # the last ones have more than 64 bits
         case "s":
             return cast("list[Entry]", (ms / 1000).tolist())
     return cast("list[Entry]", ms.tolist())

@@ -89,6 +89,8 @@ def _time_in_unit(settings: ParsingSettings, time_ms: int) -> tuple[int | str, i
             return seconds, seconds * 1000
         case "us":
             return time_ms * 1000, time_ms
+        case "ns":
+            return time_ms * 1_000_000, time_ms
         case "iso8601":
             instant = datetime.fromtimestamp(time_ms / 1000, UTC)
             return instant.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z", time_ms

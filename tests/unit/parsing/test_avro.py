@@ -66,7 +66,7 @@ def test_avro_scalar_as_key_is_its_text(kind: Any, value: Any, key: str, tmp_pat
     assert (parsed.keys, parsed.invalid) == ([key], [])
 
 
-@pytest.mark.parametrize("unit", ["ms", "s", "us", "iso8601"])
+@pytest.mark.parametrize("unit", ["ms", "s", "us", "ns", "iso8601"])
 @pytest.mark.parametrize(
     ("kind", "value", "expected"),
     [

@@ -143,6 +143,10 @@ GOOD = {
     "json: us": Good(timed("us"), b'{"k":"a","t":1478568050123999}', [("a", 1)], 1478568050123),
     "json: us before 1970": Good(timed("us"), b'{"k":"a","t":-1}', [("a", 1)], -1),
     "json: last us": Good(timed("us"), b'{"k":"a","t":253402300799999999}', [("a", 1)], 253402300799999),
+    "json: ns": Good(timed("ns"), b'{"k":"a","t":1478568050123999999}', [("a", 1)], 1478568050123),
+    "json: ns in a string": Good(timed("ns"), b'{"k":"a","t":"1478568050123999999"}', [("a", 1)], 1478568050123),
+    "json: ns before 1970": Good(timed("ns"), b'{"k":"a","t":-1}', [("a", 1)], -1),
+    "json: last ns": Good(timed("ns"), b'{"k":"a","t":9223372036854775807}', [("a", 1)], 9223372036854),
     "json: ISO 8601 in UTC": Good(
         timed("iso8601"), b'{"k":"a","t":"2016-11-08T01:20:50.123Z"}', [("a", 1)], 1478568050123
     ),
@@ -237,6 +241,9 @@ INVALID = {
         KEY_VALUE, b'{"k":"a","v":true}', "value field v has the wrong type or is out of range"
     ),
     "json: value NaN": Invalid(KEY_VALUE, b'{"k":"a","v":NaN}', "malformed JSON"),
+    "json: ns of more than 64 bits": Invalid(
+        timed("ns"), b'{"k":"a","t":9223372036854775808}', "time field t is not a number within bounds"
+    ),
     "json: value text": Invalid(KEY_VALUE, b'{"k":"a","v":"NaN"}', "value field v is not a number within bounds"),
     "json: value with underscore": Invalid(
         KEY_VALUE, b'{"k":"a","v":"1_0"}', "value field v is not a number within bounds"

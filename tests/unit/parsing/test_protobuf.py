@@ -63,7 +63,7 @@ def click(**fields: Any) -> Any:
     return message
 
 
-@pytest.mark.parametrize("unit", ["ms", "s", "us", "iso8601"])
+@pytest.mark.parametrize("unit", ["ms", "s", "us", "ns", "iso8601"])
 def test_protobuf_timestamp_is_the_event_time_in_any_unit(unit: str, tmp_path: Path) -> None:
     settings = {"key": {"field": "user.id"}, "time": {"field": "at", "unit": unit}}
     parsed = parse([click(user={"id": "a"})], tmp_path, settings)

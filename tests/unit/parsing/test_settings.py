@@ -104,7 +104,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"key": KEY, "time": {"field": "d", "of_day": "t[]", "unit": "iso8601"}},
         ["time.of_day: must not contain a list"],
     ),
-    "unknown unit": ({"key": KEY, "time": {"field": "t", "unit": "ns"}}, ["'ms', 's', 'us' or 'iso8601'"]),
+    "unknown unit": ({"key": KEY, "time": {"field": "t", "unit": "min"}}, ["'ms', 's', 'us', 'ns' or 'iso8601'"]),
     "bounds the wrong way round": ({"key": KEY, "time": {"earliest": 5, "latest": 4}}, ["time.earliest: is after"]),
     "several at once": (
         {"format": {"name": "csv", "quoting": True, "delimiter": "::"}, "time": {"unit": "s"}},

@@ -28,6 +28,7 @@ SPLITTERS: list[dict[str, Any]] = [
     {"format": {"name": "csv", "delimiter": ";", "columns": ["at", "page", "views"]}, "key": {"field": "page"}},
     {"format": "tsv", "key": {"field": 1}, "value": {"field": 2}, "time": {"field": 0, "unit": "iso8601"}},
     {"format": "tsv", "key": {"field": 1}, "time": {"field": 0, "unit": "us"}},
+    {"format": "json", "key": {"field": "k"}, "time": {"field": "at", "unit": "ns"}},
     {"format": "csv", "key": {"field": 2}, "time": {"field": 0, "of_day": 1, "unit": "iso8601"}},
     {"key": {"from": "record_key"}},
     {"key": {"from": "record_key", "encoding": "json"}},
