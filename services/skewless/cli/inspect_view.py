@@ -12,6 +12,7 @@ from rich.table import Table
 from skewless.cli.plain_text import field_label, printable
 from skewless.cli.wide_console import wide_console
 from skewless.kafka.consumer.offsets import uncommitted_records
+from skewless.lab.inspection.pipeline_file import unread_time_warning
 
 SHOWN_KEYS = 10
 BAR_WIDTH = 30
@@ -39,6 +40,8 @@ def show(report: Mapping[str, Any]) -> None:
     _show_times(console, report["times"])
     if others := report["other_times"]:
         console.print(f"other times in the records: {', '.join(_name(field_label(name)) for name in others)}")
+    for line in unread_time_warning(report):
+        console.print(escape(line), soft_wrap=True)
 
 
 def _show_records(console: Console, report: Mapping[str, Any]) -> None:

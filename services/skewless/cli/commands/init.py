@@ -81,6 +81,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         invalid_warning,
         late_warning,
         pipeline_file,
+        unread_time_warning,
         usable_keys,
     )
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
@@ -122,7 +123,11 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         click.echo(f"other times in the records, for splitter.time: {others}")
     if unread := report["uncommitted_offsets"]:
         click.echo(f"not read: {uncommitted_records(unread)}", err=True)
-    for line in (*invalid_warning(choices.key), *late_warning(report, choices.lateness_s)):
+    for line in (
+        *unread_time_warning(report),
+        *invalid_warning(choices.key),
+        *late_warning(report, choices.lateness_s),
+    ):
         click.echo(line, err=True)
     click.echo(f"next: skewless up -f {output}")
     click.echo(f"then: skewless results -f {output}")

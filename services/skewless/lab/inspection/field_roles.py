@@ -26,7 +26,14 @@ MAX_CANDIDATES = 6
 UNIQUE = 0.9
 """Share of distinct values from which on a field is an identifier of records rather than a key."""
 _TIME_OF_DAY = re.compile(r"\d\d:\d\d")
-_UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000))
+_UNREADABLE_TIME = re.compile(
+    r"\d{1,2}[/.-](\d{1,2}|[A-Za-z]{3,9})[/.-]\d{4}\b"  # 28/Nov/2026, 11/28/2026, 28.11.2026
+    r"|\d{4}[/.]\d{1,2}[/.]\d{1,2}\b"  # 2026/11/28
+    r"|([A-Z][a-z]{2}, ?)?\d{1,2} [A-Z][a-z]{2,8},? \d{4}\b"  # Sat, 28 Nov 2026
+    r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2},? (\d{4}\b|\d\d:\d\d:)"  # Sat Nov 28 10:30:00 2026
+)
+"""Usual forms of times that the settings of times do not read."""
+_UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000), ("ns", 1_000_000_000))
 _FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
 """1990-01-01 and 2100-01-01: numbers are times only if they are between these."""
 
@@ -71,6 +78,15 @@ def time_fields(detected: DetectedFormat) -> list[TimeField]:
         elif unit is not None:
             times.append(TimeField(found.reference, unit))
     return times + dates
+
+
+def unread_times(detected: DetectedFormat) -> dict[FieldRef, str]:
+    """Return the fields with times in a form that `splitter.time` does not read, each with an example."""
+    return {
+        found.reference: str(found.values[-1])
+        for found in detected.fields
+        if found.share >= MIN_SHARE and "[]" not in str(found.reference) and _most(_is_unreadable_time, found.values)
+    }
 
 
 def envelope_times(envelope: Envelope, detected: DetectedFormat, opened: Sequence[SourceRecords]) -> list[TimeField]:
@@ -186,6 +202,10 @@ def _is_time_of_day(value: Scalar) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_unreadable_time(value: Scalar) -> bool:
+    return isinstance(value, str) and _UNREADABLE_TIME.match(value) is not None
 
 
 def _is_iso(text: str) -> bool:

@@ -22,6 +22,7 @@ from skewless.lab.inspection.field_roles import (
     groups_nothing,
     key_fields,
     time_fields,
+    unread_times,
 )
 from skewless.lab.inspection.format_detection import detect, detect_envelope, detect_in
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
@@ -210,6 +211,9 @@ class Inspector:
                 if profile.records
             ],
             "other_times": [field.name for field in self._time_fields[1:]],
+            "unread_times": [
+                {"name": str(name), "example": example} for name, example in unread_times(self.detected).items()
+            ],
             "loads": self._loads.to_json() if self._candidates and self._candidates[0].profile.tuples else [],
         }
 

@@ -228,6 +228,18 @@ def invalid_warning(key: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def unread_time_warning(report: Mapping[str, Any]) -> list[str]:
+    """Return a warning if the records have no time that a pipeline reads, but one in another form; else empty."""
+    time = event_time_of(report)
+    if "header" in time or time["field"] is not None or not report["unread_times"]:
+        return []
+    found = ", ".join(f'{_shown(each["name"])} ("{_shown(each["example"])}")' for each in report["unread_times"])
+    return [
+        f"WARNING: the event time is the Kafka timestamp, not {found}: a time is ISO 8601 or a number since the epoch.",
+        "  A function of your own can convert it: splitter.python, docs/how-to/python.md",
+    ]
+
+
 def _is_fast(report: Mapping[str, Any]) -> bool:
     """Return whether a partition has enough tuples between two commits for local aggregation."""
     partitions = max(1, len(report["partitions"]["records"]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields
+from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields, unread_times
 from skewless.lab.inspection.format_detection import detect, detect_in
 from skewless.parsing.envelopes import ENVELOPES
 
@@ -130,6 +130,7 @@ def test_key_fields_list_that_is_empty_in_most_records_is_a_candidate() -> None:
         (1_700_000_000, "s"),
         (1_700_000_000_000, "ms"),
         (1_700_000_000_000_000, "us"),
+        (1_700_000_000_000_000_000, "ns"),
         ("2026-03-01 10:00:00", "iso8601"),
         ("2026-03-01T10:00:00+01:00", "iso8601"),
         ("1700000000", "s"),
@@ -179,3 +180,26 @@ def test_detect_values_of_several_kinds_have_their_shares() -> None:
     assert found.settings == {"name": "json"}
     assert found.kinds == {"JSON": 0.6, "text": 0.2, "binary with a schema id": 0.15, "binary": 0.05}
     assert detect(documents()).kinds == {}
+
+
+@pytest.mark.parametrize(
+    ("time", "is_one"),
+    [
+        ("28/Nov/2026:10:30:00 +0000", True),
+        ("11/28/2026 10:30 AM", True),
+        ("28.11.2026", True),
+        ("2026/11/28 10:30:00", True),
+        ("Sat, 28 Nov 2026 10:30:00 GMT", True),
+        ("Sat Nov 28 10:30:00 2026", True),
+        ("Nov 28 10:30:00", True),
+        ("2026-11-28T10:30:00Z", False),
+        ("10.0.0.1", False),
+        ("555-123-4567", False),
+        ("20/20", False),
+        ("May 28", False),
+        (1_700_000_000, False),
+    ],
+)
+def test_unread_times_are_those_in_other_forms(time: Any, *, is_one: bool) -> None:
+    values: list[bytes | None] = [json.dumps({"key": "a", "when": time}).encode()] * 10
+    assert unread_times(detect(values)) == ({"when": time} if is_one else {})

@@ -17,6 +17,7 @@ from skewless.cli.inspect_view import show
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.conditions import MEASURES, Condition, measures_of
 from skewless.lab.inspection.inspector import Inspector
+from skewless.lab.inspection.pipeline_file import unread_time_warning
 from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.source_records import RecordColumns
@@ -168,6 +169,17 @@ def test_inspector_event_time_is_the_one_in_whose_order_the_records_are(other: s
     found = inspected([batch(values)])
     assert (found["times"][-1]["name"], found["other_times"]) == ("at", [other])
     assert [key["name"] for key in found["keys"]] == ["u"]
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_inspector_time_in_an_unknown_form_is_named_unless_another_field_is_the_event_time(*, is_read: bool) -> None:
+    other = {"at": iso(START)} if is_read else {}
+    values = [json.dumps({"user": f"u{i % 9}", "when": f"28/Nov/2026:10:30:{i % 60:02d}"} | other) for i in range(100)]
+    found = inspected([batch([value.encode() for value in values])])
+    warning = unread_time_warning(found)
+    assert bool(warning) != is_read
+    if not is_read:
+        assert 'not when ("28/Nov/2026:10:30:39"): a time is ISO 8601' in warning[0]
 
 
 def test_inspector_of_two_plausible_times_the_first_one_counts() -> None:
