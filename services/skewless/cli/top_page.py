@@ -11,6 +11,7 @@ from skewless.cli.top_view import key_count, key_rows, rate
 from skewless.operations.live_page.cards import Card, CardTable, bars
 from skewless.operations.results.selection import ResultRecord
 from skewless.operations.status import PipelineStatus, lag_s, processes
+from skewless.times import instant_text
 
 STAGES = ("stage", "processes", "lag records", "lag", "watermark", "behind")
 KEYS = ("key", "tuples", "share", "workers' shares", "workers")
@@ -61,7 +62,7 @@ def _stages(report: PipelineStatus) -> Iterator[tuple[str, ...]]:
 def _result(result: ResultRecord, aggregates: Sequence[str]) -> list[str]:
     return [
         printable(str(result["key"])),
-        iso(result["window_start"]),
+        instant_text(result["window_start"]),
         *(_value(result.get(name, "-")) for name in aggregates),
     ]
 

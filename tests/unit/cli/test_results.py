@@ -157,3 +157,13 @@ def test_results_wrong_use_or_nothing_to_show_is_one_line(
 ) -> None:
     result = run(file, *options)
     assert (result.exit_code, message in result.stderr) == (code, True), result.output
+
+
+def test_results_window_that_begins_within_a_second_shows_its_milliseconds(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sessions of a key may begin in the same second."""
+    times = {"window_start": 1_500, "window_end": 2_500}
+    session = message(0, json.dumps(record(0, "a", 5) | times).encode(), key=b"1500/a")
+    monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, _ranges: [(0, [session])])
+    assert run(file, "--window", "all").stdout == "1970-01-01T00:00:01.500Z  a  count 5  sum -5\n"

@@ -12,9 +12,10 @@ import click
 import msgspec
 
 from skewless.cli.options import load_settings, pipeline_file
-from skewless.cli.plain_text import iso, printable
+from skewless.cli.plain_text import printable
 from skewless.errors import ConfigurationError
 from skewless.operations.results.selection import WINDOWS, ResultRecord
+from skewless.times import instant_text
 
 
 @click.command()
@@ -107,6 +108,6 @@ def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Cal
     def show(batch: Sequence[ResultRecord]) -> None:
         for result in batch:
             numbers = "  ".join(f"{name} {text(result.get(name), '-')}" for name in aggregates)
-            click.echo(f"{iso(result['window_start'])}  {printable(result['key'])}  {numbers}")
+            click.echo(f"{instant_text(result['window_start'])}  {printable(result['key'])}  {numbers}")
 
     return show
