@@ -43,6 +43,7 @@ from skewless.stages.built_stage import BuiltStage, build
 log = logging.getLogger(__name__)
 
 FINISHED_POLL_S = 0.05
+CRASHED_POLL_S = 0.5
 FILE_POLL_S = 1.0
 STOP_S = 25.0
 """Timeout of a clean stop. The broker aborts a transaction whose commit takes longer."""
@@ -224,18 +225,21 @@ async def _apply_changes(step: InputStep[Any], watcher: ConfigWatcher) -> None:
 
 async def _wait_for_exit(app: App, stopping: asyncio.Event) -> BaseException | None:
     """Wait until the stage ends or a signal arrives, then stop the consumer thread. Returns the error that ended it."""
-    while not stopping.is_set():
-        if app.stopped_thread.done():
-            return app.stopped_thread.result()
-        if app.executor.finished:
-            break
-        if app.should_stop:
-            reason: BaseException | None = app.crash_reason
-            return reason
-        try:
-            await asyncio.wait_for(stopping.wait(), FINISHED_POLL_S)
-        except TimeoutError:
-            continue
+    stop = asyncio.create_task(stopping.wait())
+    ends: list[asyncio.Future[Any]] = [stop, app.stopped_thread]
+    poll_s = FINISHED_POLL_S if app.executor.drain else CRASHED_POLL_S
+    try:
+        while not stopping.is_set():
+            if app.stopped_thread.done():
+                return app.stopped_thread.result()
+            if app.executor.finished:
+                break
+            if app.should_stop:
+                reason: BaseException | None = app.crash_reason
+                return reason
+            await asyncio.wait(ends, timeout=poll_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
     try:
         return await asyncio.wait_for(app.stop_thread(leave=stopping.is_set()), STOP_S)
     except TimeoutError:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 
 POLL_S = 0.02
-"""Maximum wait for records, and so the maximum delay of a commit that becomes due while no records arrive."""
+"""Maximum wait for records while a batch is in flight or not committed, because the loop may ask for a commit."""
+IDLE_POLL_S = 0.1
+"""Maximum wait for records otherwise, and so the maximum delay of a stop. Each wait that ends costs CPU time."""
 REST_S = 0.004
 """A burst is over when no record has arrived for this time. The markers of a transaction reach the partitions of a
 topic one after another, within some milliseconds."""
@@ -62,8 +64,9 @@ class CommitPolicy:
 
     def wait_s(self, now: float, *, busy: bool) -> float:
         """Return the maximum wait for records; `busy`: something is in flight or not committed."""
-        remaining_s = self._wrote_at + self._interval_s - now if busy else POLL_S
-        return min(POLL_S, max(REST_S, remaining_s))
+        if busy:
+            return min(POLL_S, max(REST_S, self._wrote_at + self._interval_s - now))
+        return min(IDLE_POLL_S, max(REST_S, self._begun_at + self._latest_s - now))
 
     def gather_s(self, now: float) -> float:
         """Return how long a poll collects further records after the first one. A commit is not delayed by it.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skewless.engine.commit_policy import GATHER_S, LATEST, POLL_S, REST_S, CommitPolicy
+from skewless.engine.commit_policy import GATHER_S, IDLE_POLL_S, LATEST, POLL_S, REST_S, CommitPolicy
 from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
@@ -55,7 +55,14 @@ def test_commit_policy_records_without_bursts_commits_after_an_interval() -> Non
 
 @pytest.mark.parametrize(
     ("now", "busy", "wait_s"),
-    [(0.0, False, POLL_S), (0.2, False, POLL_S), (0.0, True, POLL_S), (0.09, True, 0.01), (0.2, True, REST_S)],
+    [
+        (0.0, False, IDLE_POLL_S),
+        (0.1, False, 0.05),
+        (0.2, False, REST_S),
+        (0.0, True, POLL_S),
+        (0.09, True, 0.01),
+        (0.2, True, REST_S),
+    ],
 )
 def test_commit_policy_wait_ends_when_a_commit_may_be_due(now: float, busy: bool, wait_s: float) -> None:  # noqa: FBT001 - a case
     assert policy().wait_s(now, busy=busy) == pytest.approx(wait_s)
