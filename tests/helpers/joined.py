@@ -18,7 +18,7 @@ import msgspec
 from confluent_kafka import Producer
 
 from helpers.join_oracle import Event, answer, late
-from helpers.kafka import START_MS, create_topics, read
+from helpers.kafka import SLOW_FETCHES, START_MS, create_topics, read
 from helpers.stage_hosts import stage_host
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import JoinRules, Side
@@ -153,7 +153,7 @@ class Joined(JoinTopics):
         self.folder = folder
         self.document: dict[str, Any] = {
             "name": self.name,
-            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": 60},
+            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": 60, "options": SLOW_FETCHES},
             "join": self.section(**changes),
             "transport": {"commit_interval_s": 0.3, "session_timeout_s": 3, "max_poll_records": 500},
         }
