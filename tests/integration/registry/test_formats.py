@@ -22,12 +22,13 @@ from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
-from skewless.schema_registry.cache import CAPACITY
+from skewless.schema_registry import cache as schema_cache
 from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, Schema, prefix
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
-IDS = 3 * CAPACITY
+LIMIT, IDS = 200, 600
+"""A smaller limit of the schemas that are kept than `CAPACITY`, and the schema ids of a topic that exceeds it."""
 CLICK = record_of("Click", key="string", value="int")
 JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 DELETED = {"name": "debezium", "row": "before", "operations": ["delete"]}
@@ -174,7 +175,12 @@ def test_debezium_with_avro_keys_and_values_reads_both(registry_server: Registry
 
 
 @pytest.mark.thorough
-def test_topic_with_more_schema_ids_than_are_kept_is_read_in_bounded_memory(registry_server: RegistryServer) -> None:
+def test_topic_with_more_schema_ids_than_are_kept_is_read_in_bounded_memory(
+    registry_server: RegistryServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert schema_cache.CAPACITY > LIMIT
+    monkeypatch.setattr(schema_cache, "CAPACITY", LIMIT)
+
     def register(number: int) -> tuple[Any, int]:
         schema = record_of(f"R{number}", key="string", value="int")
         return schema, registry_server.register(f"many-{number % 100}", schema)
@@ -185,17 +191,18 @@ def test_topic_with_more_schema_ids_than_are_kept_is_read_in_bounded_memory(regi
     parser = parser_of(registry_server.url, "avro", key={"field": "key"})
     (cache,) = parser.schemas
     sizes = []
-    tracemalloc.start()
     try:
-        for first in range(0, IDS, 500):
-            batch = schemas[first : first + 500]
+        for first in range(0, IDS, LIMIT // 2):
+            batch = schemas[first : first + LIMIT // 2]
             values = [encoded(schema, {"key": "a", "value": 1}, schema_id) for schema, schema_id in batch]
             parsed = parse(parser, values)
-            assert (len(parsed.keys), parsed.invalid) == (500, [])
+            assert (len(parsed.keys), parsed.invalid) == (len(batch), [])
             gc.collect()
             sizes.append(tracemalloc.get_traced_memory()[0])
+            if not first:  # what the first records load is more than all schemas
+                tracemalloc.start()
     finally:
         tracemalloc.stop()
-    assert len(cache) == CAPACITY
-    full = sizes[CAPACITY // 500]  # the cache is full
-    assert sizes[-1] < 1.1 * full, f"{full} bytes with {CAPACITY} schemas, {sizes[-1]} after {IDS}"
+    assert len(cache) == LIMIT
+    full = sizes[2]  # all schemas in the cache have been traced
+    assert sizes[-1] < 1.1 * full, f"{full} bytes with {LIMIT} schemas, {sizes[-1]} after {IDS}"
