@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,9 +19,9 @@ from helpers.waiting import WAIT_S, until
 pytestmark = pytest.mark.thorough
 
 RECORDS = 30_000
-SECONDS = 15.0
+SECONDS = {"one broker": 20.0, "one of three brokers": 15.0}
 FAULTS = {
-    "processes": (
+    "one broker": (
         "kill",
         "point",
         "init",
@@ -32,14 +33,20 @@ FAULTS = {
         "hold",
         "deaf",
         "ghost",
+        "broker-kill",
+        "broker-stop",
+        "disk",
     ),
-    "broker": ("broker-kill", "broker-stop", "disk"),
     "one of three brokers": ("broker-kill", "broker-restart", "broker-stop", "kill"),
 }
-SEEDS = {"processes": 10, "broker": 6, "one of three brokers": 6}
-MODES = {"processes": ("final", "open"), "broker": ("join",), "one of three brokers": ()}
-"""Scenarios of these runs. One run is compared while it runs and after it is drained, the others only when drained."""
+SEEDS = {"one broker": 2356, "one of three brokers": 6}
+"""The first faults with one broker are a full disk and a held network. Each lane draws its faults, so most kinds follow
+in some seed of `make chaos` only."""
+MODES = {"one broker": ("final", "open", "join"), "one of three brokers": ()}
+"""Scenarios of these runs. One run is compared while it runs and after it is drained, the other only when drained."""
 BROKERS = {"one of three brokers": 3}
+PACE = 15.0
+"""With a broker that is away for half of the time, some windows still close while the pipeline runs."""
 PATIENCE = 20.0
 """Factor on the deadline of complete results. `make chaos` measures the delay; these tests only require completeness.
 """
@@ -53,9 +60,10 @@ def test_pipeline_under_faults_of_every_kind_gives_exact_results(tmp_path: Path,
         seed=SEEDS[of],
         faults=FAULTS[of],
         records=RECORDS,
-        seconds=SECONDS,
+        seconds=SECONDS[of],
         modes=MODES[of],
         always=True,
+        pace=PACE,
         patience=PATIENCE,
         brokers=BROKERS.get(of, 1),
         strict=False,
@@ -65,6 +73,7 @@ def test_pipeline_under_faults_of_every_kind_gives_exact_results(tmp_path: Path,
     assert outcome.failures == [], journal
     done = {name: count for name, count in outcome.counts.items() if name not in ("starts", "leaves", "not reached")}
     assert sum(done.values()) > 0, journal
+    assert plan.scenario.drains or re.search(r" [1-9][\d,]* results below", journal), journal
     assert "not recovered" not in outcome.counts, journal
 
 

@@ -30,12 +30,13 @@ PACE = 5.0
 class Records:
     """Records for a source, identical for a seed; `rate` per second while no partition is silent."""
 
-    def __init__(self, seed: int, scenario: Scenario, rate: float, seconds: float) -> None:
-        """Make records for this many seconds."""
+    def __init__(self, seed: int, scenario: Scenario, rate: float, seconds: float, pace: float = PACE) -> None:
+        """Make records for this many seconds, each of which is `pace` seconds of event time."""
         self._seed = seed
         self._scenario = scenario
         self._rate = rate
         self._seconds = seconds
+        self._pace = pace
         self.silent: frozenset[int] = frozenset()
         """Partitions without records now."""
 
@@ -43,7 +44,7 @@ class Records:
         rng = Random(self._seed)  # noqa: S311 - seeded, not secret
         count, partitions = round(self._rate * self._seconds), self._scenario.partitions
         held: defaultdict[int, list[Sent]] = defaultdict(list)
-        made = zipf_records(count, partitions, self._seed, keys=5_000, span_s=round(self._seconds * PACE))
+        made = zipf_records(count, partitions, self._seed, keys=5_000, span_s=round(self._seconds * self._pace))
         for number, (partition, value) in enumerate(made):
             if number % partitions == 0:
                 yield from self._wake(number / self._rate, held)

@@ -37,6 +37,10 @@ SETTLED_S = 60.0
 DRAIN_S = 300.0
 AWAY_S = 8.0
 """Time in s in which several windows end: it corresponds to 40 s of event time."""
+POLL_S = 0.02
+WEIGH_S = 0.5
+"""Delay in s between two looks at the processes under faults, and between two measurements of their memory, each of
+which reads a file of every process."""
 IDLE_S = 2.0
 """Time in s for the splitter to commit that its partitions are idle."""
 MOST_S = 600.0
@@ -58,6 +62,8 @@ class Plan:
     """Features that the seed may turn on."""
     always: bool = False
     """Whether each seed has all of these features."""
+    pace: float = data.PACE
+    """Seconds of event time per second of the feed. A feed that is stopped for long needs more, to close windows."""
     patience: float = 1.0
     """Factor on the deadline of complete results, for a busy machine."""
     brokers: int = 1
@@ -166,7 +172,7 @@ def _pipeline(
 
 def _inject_faults(outcome: Outcome, context: ChaosContext, join: JoinSource | None) -> None:
     plan, process_group = outcome.plan, context.process_group
-    records = data.Records(plan.seed, plan.scenario, plan.rate, MOST_S)
+    records = data.Records(plan.seed, plan.scenario, plan.rate, MOST_S, plan.pace)
     groups = _groups(context.pipeline)
     with (
         _feeds(context.pipeline.source, records, join, plan) as feeds,
@@ -284,6 +290,7 @@ def _attack(context: ChaosContext, plan: Plan) -> None:
     dice = [Random(f"{plan.seed}/{lane}") for lane in range(LANES if len(faults) > 1 else 1)]  # noqa: S311 - as above
     lanes = [_lane(replace(context, rng=each), faults, end) for each in dice]
     due = [(0.0, lane) for lane in lanes]
+    weigh_at = 0.0
     while due:
         now = time.monotonic()
         waiting = []
@@ -294,8 +301,10 @@ def _attack(context: ChaosContext, plan: Plan) -> None:
                 waiting.append((now + pause, lane))
         due = waiting
         context.process_group.poll()
-        context.process_group.weigh()
-        time.sleep(0.01)
+        if now >= weigh_at:
+            context.process_group.weigh()
+            weigh_at = now + WEIGH_S
+        time.sleep(POLL_S)
 
 
 def _lane(context: ChaosContext, faults: list[Fault], end: float) -> Iterator[float]:
