@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import shlex
 import signal
@@ -36,6 +37,7 @@ from skewless.operations.readiness import readiness
 
 PAGE = ROOT / "docs" / "how-to" / "one-process.md"
 LATENESS_S = 20
+KILL_POINTS = ("before-offsets", "written", "in-commit", "after-commit")
 RESULTS = 300
 """Records of `aggregates` that show that a pipeline makes progress."""
 
@@ -216,12 +218,12 @@ def test_one_process_stage_is_replaced_ends_with_its_exit_code_and_commits_the_o
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("point", ["before-offsets", "written", "in-commit", "after-commit"])
 def test_one_process_killed_in_the_transaction_of_each_stage_gives_exact_results(
-    broker: str, tested: Pipeline, source: Source, point: str
+    broker: str, tested: Pipeline, source: Source
 ) -> None:
+    """Each stage is killed at each of the points."""
     with endless(source) as feed:
-        for topic in WRITES.values():
+        for topic, point in itertools.product(WRITES.values(), KILL_POINTS):
             child = tested.start("all", armed=True)
             progress(tested)
             tested.arm("all-0", point, "kill", topic=tested.settings.topic(topic))
