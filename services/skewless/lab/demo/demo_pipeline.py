@@ -10,6 +10,7 @@ from skewless.config import loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CrashedError, JobFailedError
 from skewless.lab.demo.prometheus_scraper import Scraper, Snapshot
+from skewless.lab.local.stage_host import StageHost
 from skewless.lab.local.supervisor import Event, Supervisor
 
 POLL_S = 0.1
@@ -25,23 +26,26 @@ OnStart = Callable[[Mapping[str, int]], None]
 """Called with the processes of a pipeline: name -> port of the metrics."""
 
 
-def drain(
+def drain(  # noqa: PLR0913 - three of them are callbacks
     settings: PipelineSettings,
     folder: Path,
     on_snapshot: OnSnapshot,
     on_crash: OnCrash,
     on_start: OnStart = lambda _ports: None,
+    *,
+    host: StageHost | None = None,
 ) -> list[Snapshot]:
     """Run the stages of a pipeline until everything in its source is processed, and return all snapshots.
 
-    Calls `on_start` once, `on_snapshot` every SCRAPE_INTERVAL_S, and `on_crash` when a process has crashed. Raises
-    JobFailedError after STALL_TIMEOUT_S without progress, CrashedError after more than MAX_CRASHES crashes, and the
-    errors of `Supervisor.poll`. All processes have ended when it returns or raises.
+    The host starts the processes, by default one of its own. Calls `on_start` once, `on_snapshot` every
+    SCRAPE_INTERVAL_S, and `on_crash` when a process has crashed. Raises JobFailedError after STALL_TIMEOUT_S without
+    progress, CrashedError after more than MAX_CRASHES crashes, and the errors of `Supervisor.poll`. All processes have
+    ended when it returns or raises.
     """
     topic_plan.apply(settings)
     file = folder / f"{settings.name}.yaml"
     file.write_text(loader.dump(settings))
-    supervisor = Supervisor(file, settings, drain=True, logs=folder / settings.name)
+    supervisor = Supervisor(file, settings, drain=True, logs=folder / settings.name, host=host)
     scraper = Scraper(supervisor.processes.values())
     stall_detector = _StallDetector(supervisor.logs)
     snapshots: list[Snapshot] = []

@@ -30,6 +30,7 @@ from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult,
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.prometheus import Prometheus
+from skewless.lab.local.stage_host import StageHost, modules_of
 from skewless.lab.local.supervisor import Event
 from skewless.lab.progress import report_progress
 from skewless.operations.live_page.cards import Card
@@ -74,6 +75,9 @@ class Demo:
         self.result: RunResult | None = None
         self._runs: list[tuple[PipelineSettings, ReadRange]] = []
         self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
+        # All pipelines start as forks of one process, which imports the code of the stages once.
+        stages = needed_stages(plan.pipeline("localhost:9092", 1, plan.database))
+        self._host = StageHost(modules_of(stages), log=folder / "host.log")
         self._live_cards: list[Card] = []
         """Cards of the live stream, which stay on the page."""
         self._page = LivePage("skewless demo", PAGE_INTERVAL_S)
@@ -120,6 +124,7 @@ class Demo:
                 )
                 sys.stdin.readline()
         finally:
+            self._host.close()
             broker.stop()
             if self._prometheus:
                 self._prometheus.stop()
@@ -139,6 +144,7 @@ class Demo:
                 pipelines,
                 self._plan.stream_rate,
                 self._folder,
+                self._host,
                 on_snapshots=show,
                 on_crash=self._print_event,
                 on_start=self._watch,
@@ -194,7 +200,7 @@ class Demo:
                 update(now, snapshot)
                 self._page.show([*self._live_cards, run_card(self._plan.dataset, progress, now)])
 
-            snapshots = drain(settings, self._folder, show, self._print_event, self._watch)
+            snapshots = drain(settings, self._folder, show, self._print_event, self._watch, host=self._host)
         seconds = time.monotonic() - progress.started
         self._runs.append((settings, read_range(settings)))
         counts = read_counts(settings)
@@ -222,6 +228,7 @@ class Demo:
             self._folder,
             lambda _now, _snapshot: None,
             self._print_event,
+            host=self._host,
         )
         final = self._plan.pipeline(bootstrap, window_s, database.resolve())
         self.pipeline_file = demo_table.keep(stored, database, final)

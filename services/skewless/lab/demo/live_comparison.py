@@ -23,7 +23,7 @@ from skewless.lab.datasets.rate_limiter import RateLimiter
 from skewless.lab.demo.demo_pipeline import SCRAPE_INTERVAL_S, OnCrash, OnStart
 from skewless.lab.demo.demo_plan import STREAM, STREAM_S
 from skewless.lab.demo.prometheus_scraper import Scraper, Snapshot
-from skewless.lab.local.stage_host import StageHost, modules_of
+from skewless.lab.local.stage_host import StageHost
 from skewless.lab.local.supervisor import Supervisor
 from skewless.spark import topic_rows
 from skewless.spark.comparison import Compared
@@ -70,6 +70,7 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
     pipelines: Mapping[str, PipelineSettings],
     rate: float,
     folder: Path,
+    host: StageHost,
     *,
     on_snapshots: OnSnapshots,
     on_crash: OnCrash,
@@ -77,7 +78,7 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
 ) -> dict[str, ReadRange]:
     """Run the pipelines on the same stream of `rate` tuples per second for STREAM_S seconds.
 
-    Returns by grouping where the stream is in the topics of its pipeline.
+    The host starts the processes. Returns by grouping where the stream is in the topics of its pipeline.
 
     The first tuple is sent ahead and is not measured: the stream begins when each pipeline has counted it. Calls
     `on_start` once, `on_snapshots` every SCRAPE_INTERVAL_S, and `on_crash` when a process has crashed. Raises
@@ -89,7 +90,7 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
     total = round(rate * STREAM_S) + 1
     options = DatasetOptions(records=total, event_rate=rate)
     records = _joined(take(find_dataset(STREAM).batches(options), total))
-    running = _Running(pipelines, folder, on_crash)
+    running = _Running(pipelines, folder, host, on_crash)
     try:
         producer.send(records.values[:1], records.times[:1].tolist())
         producer.flush()
@@ -108,18 +109,18 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
 class _Running:
     """The processes of all pipelines."""
 
-    def __init__(self, pipelines: Mapping[str, PipelineSettings], folder: Path, on_crash: OnCrash) -> None:
+    def __init__(
+        self, pipelines: Mapping[str, PipelineSettings], folder: Path, host: StageHost, on_crash: OnCrash
+    ) -> None:
         self._folder = folder
         self._on_crash = on_crash
-        stages = topology.needed_stages(next(iter(pipelines.values())))  # those of all pipelines
-        self._host = StageHost(modules_of(stages), log=folder / "host.log")
         self._supervisors: dict[str, Supervisor] = {}
         for grouping, settings in pipelines.items():
             topic_plan.apply(settings)
             file = folder / f"{settings.name}.yaml"
             file.write_text(loader.dump(settings))
             self._supervisors[grouping] = Supervisor(
-                file, settings, drain=False, logs=folder / settings.name, host=self._host
+                file, settings, drain=False, logs=folder / settings.name, host=host
             )
         self._scrapers = {
             grouping: Scraper(one for one in supervisor.processes.values() if one.stage in MEASURED_STAGES)
@@ -161,7 +162,6 @@ class _Running:
     def stop(self) -> None:
         for supervisor in self._supervisors.values():
             supervisor.stop()
-        self._host.close()
 
 
 def _send(
