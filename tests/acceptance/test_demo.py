@@ -22,7 +22,6 @@ import pytest
 
 from helpers import tools
 from helpers.browser import open_page
-from helpers.tiers import thorough_except
 from helpers.waiting import until
 
 WAIT_S = 840.0
@@ -143,27 +142,29 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("number", "code"), thorough_except([(signal.SIGINT, 130)], [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-)
-def test_demo_stopped_by_a_signal_leaves_nothing_behind(
-    tmp_path: Path, pages: Path, number: signal.Signals, code: int
-) -> None:
+def test_demo_stopped_by_sigint_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
     with demo(tmp_path / "tmp", "--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db")) as child:
         assert child.stdout is not None
         assert any(line.startswith("Running key, partial_key and even at the same time") for line in child.stdout)
         # the demo, the broker, and a process per stage and grouping
         until(lambda: len(of_session(child.pid)) >= 14, limit_s=WAIT_S)
-        child.send_signal(number)
-        _, text = child.communicate(timeout=WAIT_S)
-        assert (child.returncode, text) == (code, "")
-        assert of_session(child.pid) == []
+        stop(child, signal.SIGINT, 130)
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def stop(child: subprocess.Popen[str], number: signal.Signals, code: int) -> None:
+    """Send the demo a signal. It must end with this code, without a message, and without a process."""
+    child.send_signal(number)
+    _, text = child.communicate(timeout=WAIT_S)
+    assert (child.returncode, text) == (code, "")
+    assert of_session(child.pid) == []
 
 
 @pytest.mark.thorough
 @pytest.mark.spark
-def test_demo_page_in_a_browser_shows_the_groupings_beside_each_other(tmp_path: Path, pages: Path) -> None:
+def test_demo_page_in_a_browser_shows_the_groupings_and_sigterm_then_leaves_nothing_behind(
+    tmp_path: Path, pages: Path
+) -> None:
     tools.chromium()  # its installation may take longer than the demo
     with demo(tmp_path / "tmp", "--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db")) as child:
         assert child.stdout is not None
@@ -171,8 +172,8 @@ def test_demo_page_in_a_browser_shows_the_groupings_beside_each_other(tmp_path: 
         assert found
         until(lambda: all(card["bars"] for card in cards(found[1])), limit_s=WAIT_S)
         opened = open_page(found[1])
-        child.send_signal(signal.SIGINT)
-        child.communicate(timeout=WAIT_S)
+        stop(child, signal.SIGTERM, 143)
+    assert list((tmp_path / "tmp").iterdir()) == []
     assert opened.console == []
     shown = re.findall(r"<h2>(\w+)<span(.*?)</section>", opened.html, flags=re.DOTALL)[:3]  # one more may follow
     assert [name for name, _ in shown] == ["key", "partial_key", "even"]
