@@ -310,10 +310,7 @@ def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None
     pages.enter("words", pipeline_of("README.md"))
     assert pages.run("README.md", "make setup").count("finished, exit code 0") == 5
     assert "windows  all are closed" in pages.run_here("docs/how-to/watch.md", "skewless status")
-    page = "docs/how-to/read-results.md"
-    assert "words.aggregates" in pages.run_here(page, "skewless topics asyncapi")
-    assert "count" in pages.run(page, "skewless results")
-    assert Path("results.csv").read_text().count("\n") > 1
+    assert "words.aggregates" in pages.run_here("docs/how-to/read-results.md", "skewless topics asyncapi")
 
     pages.enter("clicks")
     topic = ["produce", "zipf", "--topic", "clicks", "--partitions", "4", "--records", "20000", "-q"]
@@ -324,6 +321,9 @@ def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None
     assert "error: max_share > 0.05: it is 0.13" in failed
     assert "max_over_avg > 1.5: it is" not in failed
     assert pages.run_here(page, "skewless init").count("  count ") == 10
+    # Of the pipelines with many results, this one has the fewest.
+    assert pages.run("docs/how-to/read-results.md", "skewless results").count("  count ") == 10
+    assert Path("results.csv").read_text().count("\n") > 10
     Path("keys.tsv").write_text(lines_of_keys(2_000))
     Path("ticks.tsv").write_text(lines_of_keys(2_000))
     assert "Recommended: " in pages.run_here("README.md", "skewless simulate")
