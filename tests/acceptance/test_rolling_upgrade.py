@@ -33,6 +33,8 @@ LATENESS_S = 20
 RATE = int(os.environ.get("SKEWLESS_RATE", "500"))
 MOST = 2_000 * RATE
 """Upper bound of the records of a feed. The feed ends when all stages were replaced."""
+FAST_SPAN_S = 24_000
+"""Event time of the records of a test that waits for the ends of windows. Each second of the feed is 12 s of it."""
 NEWER_TOPICS = ("hot-keys", "replays")
 """Topics that 0.2.0 does not have."""
 SHARED = [stage for stage in STAGES if not topology.stage(stage).singleton]
@@ -111,17 +113,20 @@ def replace(tested: Pipeline, supervisor: Supervisor, stage: str, *, killed: boo
     await_commit(tested, supervisor, stage)
 
 
-def add_until_its_first_commit(tested: Pipeline, supervisor: Supervisor, stage: str) -> None:
-    """Add a process of this version to a stage, and kill it when it has committed.
+def add_until_their_first_commits(tested: Pipeline, supervisor: Supervisor) -> None:
+    """Add a process of this version to each stage that may have several, and kill it when it has committed.
 
-    The process of 0.2.0 then continues with the checkpoints that the killed one has committed.
+    The processes of 0.2.0 then continue with the checkpoints that the killed ones have committed. Their groups notice
+    the deaths at the same time, so that the test waits for the end of a session once.
     """
-    tested.arm(f"{stage}-1", "after-commit", "kill", topic=tested.settings.topic(WRITES[stage]))
-    child = tested.start(stage, 1, armed=True)
-    until(lambda: child.poll() is not None, each=looking_after(supervisor))
-    assert (child.returncode or 0) < 0
-    until(lambda: tested.shares(stage) == 1, each=looking_after(supervisor), every_s=0.2)
-    await_commit(tested, supervisor, stage)
+    for stage in SHARED:
+        tested.arm(f"{stage}-1", "after-commit", "kill", topic=tested.settings.topic(WRITES[stage]))
+        child = tested.start(stage, 1, armed=True)
+        until(lambda: child.poll() is not None, each=looking_after(supervisor))  # noqa: B023 - is over before the next
+        assert (child.returncode or 0) < 0
+    for stage in SHARED:
+        until(lambda: tested.shares(stage) == 1, each=looking_after(supervisor), every_s=0.2)  # noqa: B023 - as above
+        await_commit(tested, supervisor, stage)
 
 
 def assert_exact(broker: str, tested: Pipeline) -> None:
@@ -141,7 +146,7 @@ def test_stages_of_0_2_killed_and_replaced_against_the_order_of_data_give_exact_
 ) -> None:
     source = Source(broker, PARTITIONS)
     tested = pipeline_of(broker, tmp_path, source, aggregator={"emit": "final"})
-    records: Feed[Sent] = Feed(source, zipf_records(MOST, PARTITIONS, 21, span_s=6_000), RATE)
+    records: Feed[Sent] = Feed(source, zipf_records(MOST, PARTITIONS, 21, span_s=FAST_SPAN_S), RATE)
     with records as feed, tested.running(armed=True, package=package) as supervisor:
         until(lambda: tested.written("aggregates") > 0, each=looking_after(supervisor), every_s=0.2)
         skewless(tested, "topics", "apply")
@@ -166,8 +171,7 @@ def test_stages_of_0_2_beside_this_version_then_stopped_in_the_order_of_data_giv
         until(lambda: tested.written("aggregates") > 0, each=looking_after(supervisor), every_s=0.2)
         skewless(tested, "topics", "apply")
         pids = {name: replica.pid for name, replica in supervisor.processes.items()}
-        for stage in SHARED:
-            add_until_its_first_commit(tested, supervisor, stage)
+        add_until_their_first_commits(tested, supervisor)
         assert {name: replica.pid for name, replica in supervisor.processes.items()} == pids
         for stage in STAGES:
             replace(tested, supervisor, stage, killed=False)
