@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from click.testing import CliRunner
+from pyspark import SparkContext
 
 from skewless.cli.main import main
 from skewless.spark import spark_session
+from skewless.spark.executor_archive import OWN_PYTHON
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,9 +41,13 @@ class Driver:
         self._process = ProcessPoolExecutor(1, spawn, initializer=_prepare, initargs=({**environment},))
         self._pid = self._process.submit(os.getpid).result(LIMIT_S)
 
-    def run(self, *arguments: str) -> Done:
-        """Run a command to its end. Its options of Spark must be those of the first command."""
-        return self._process.submit(_run, arguments).result(LIMIT_S)
+    def run(self, *arguments: str, python: Path | None = None, own_python: str | None = None) -> Done:
+        """Run a command to its end. Its options of Spark must be those of the first command.
+
+        Its tasks run in another Python of the executors: `python` has no packages of `--ship`, and `own_python` is the
+        name of the one that runs with them. Spark sends both with each task.
+        """
+        return self._process.submit(_run, arguments, python, own_python).result(LIMIT_S)
 
     @contextlib.contextmanager
     def running(self, log: Path, *arguments: str) -> Iterator[None]:
@@ -86,9 +92,28 @@ def _once(start: Start) -> Start:
     return session
 
 
-def _run(arguments: tuple[str, ...]) -> Done:
-    result = CliRunner().invoke(main, arguments)
+def _run(arguments: tuple[str, ...], python: Path | None, own_python: str | None) -> Done:
+    with _tasks_in(python, own_python):
+        result = CliRunner().invoke(main, arguments)
     return Done(arguments, result.exit_code, result.stdout, result.stderr)
+
+
+@contextlib.contextmanager
+def _tasks_in(python: Path | None, own_python: str | None) -> Iterator[None]:
+    """Let the tasks of the running session use another Python of the executors during the block."""
+    context = SparkContext._active_spark_context
+    if context is None:
+        assert (python, own_python) == (None, None), "no session runs"
+        yield
+        return
+    before = context.pythonExec, dict(context.environment)
+    context.pythonExec = context.pythonExec if python is None else str(python)
+    if own_python is not None:
+        context.environment[OWN_PYTHON] = own_python
+    try:
+        yield
+    finally:
+        context.pythonExec, context.environment = before
 
 
 def _run_until_stopped(log: Path, arguments: tuple[str, ...]) -> int:

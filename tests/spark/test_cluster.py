@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyspark
 import pytest
 
@@ -79,8 +81,13 @@ def submit(command: str, pipeline: Pipeline, python: Path, *arguments: str, opti
 
 
 def few() -> list[str]:
-    """Return the options of short jobs."""
-    settings = ("spark.sql.shuffle.partitions=2", f"spark.executor.extraJavaOptions={spark_archive.options()}")
+    """Return the options of short jobs, whose few records Java interprets with less CPU time than it compiles them."""
+    settings = (
+        "spark.sql.shuffle.partitions=2",
+        "spark.sql.codegen.wholeStage=false",
+        "spark.sql.codegen.factoryMode=NO_CODEGEN",
+        f"spark.executor.extraJavaOptions={spark_archive.options()}",
+    )
     return [part for setting in settings for part in ("--conf", setting)]
 
 
@@ -118,14 +125,27 @@ def check(command: str, done: Done, pipeline: Pipeline, folder: Path) -> None:
         assert report["stream"]["tuples"] == sum(entry["count"] for entry in last.values())
 
 
+def commands_of_tasks(cluster: Cluster) -> set[str]:
+    """Return the programs of the processes that run tasks for the executors of the cluster."""
+    folder = os.path.realpath(cluster.folder)
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if "pyspark.daemon" in process.cmdline() and process.cwd().startswith(folder):
+                found.add(process.cmdline()[0])
+    return found
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_with_ship_on_bare_executors_of_a_standalone_cluster_gives_the_results_of_the_pipeline(
-    command: str, drained: Pipeline, cluster: Cluster, driver: Driver, tmp_path: Path
+def test_command_with_ship_on_bare_executors_of_a_standalone_cluster_gives_the_results_of_the_pipeline(  # noqa: PLR0913, PLR0917 - fixtures
+    command: str, drained: Pipeline, cluster: Cluster, driver: Driver, python: Path, tmp_path: Path
 ) -> None:
     done = driver.run(command, "-f", str(drained.file), *shipped(cluster), *targets(tmp_path)[command])
     check(command, done, drained, tmp_path)
     unpacked = [cluster.folder.glob(f"worker-{number}/app-*/*/skewless/bin/python") for number in range(WORKERS)]
     assert all(map(any, unpacked))
+    # They run in the Python that PYSPARK_PYTHON names, not in another one of this machine.
+    assert commands_of_tasks(cluster) == {str(python)}
 
 
 def test_stream_with_ship_on_bare_executors_of_a_standalone_cluster_equals_a_plain_count(
@@ -161,14 +181,15 @@ def test_command_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
     assert done.stderr.endswith(": send the packages with --ship, or install Skewless there\n")
 
 
-def test_stream_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
-    broker: str, cluster: Cluster, python: Path, tmp_path: Path
+def test_stream_on_executors_without_the_packages_ends_with_3_and_the_next_step(
+    broker: str, cluster: Cluster, driver: Driver, python: Path, tmp_path: Path
 ) -> None:
+    # Its tasks run in the bare Python itself, instead of the one of --ship. So it needs no application of its own.
     source = Source(broker, 1)
     source.send(zipf_records(100, 1, seed=6, keys=10))
     streamed = Pipeline(broker, tmp_path, source)
-    options = ["--available-now", "--checkpoint", str(tmp_path / "checkpoint"), *ONE_EXECUTOR, *few()]
-    done = run("stream", streamed, python, "--master", cluster.master, *options)
+    options = ["--available-now", "--checkpoint", str(tmp_path / "checkpoint")]
+    done = driver.run("stream", "-f", str(streamed.file), *shipped(cluster), *few(), *options, python=python)
     *notes, error = done.stderr.splitlines()
     assert (done.returncode, notes) == (3, ["note: only the stages use router"]), done.stderr
     assert error.startswith("error: the Spark job failed: an executor's Python has no package ")
@@ -187,10 +208,10 @@ def test_stream_of_spark_submit_without_the_connector_ends_with_3_and_the_next_s
 
 
 def test_command_on_executors_without_the_python_ends_with_3_and_the_next_step(
-    drained: Pipeline, cluster: Cluster, tmp_path: Path
+    drained: Pipeline, cluster: Cluster, driver: Driver, tmp_path: Path
 ) -> None:
-    arguments = ["--master", cluster.master, *ONE_EXECUTOR, "--ship", *targets(tmp_path)["batch"]]
-    done = run("batch", drained, Path("python3.nowhere"), *arguments)
+    arguments = ["-f", str(drained.file), *shipped(cluster), *targets(tmp_path)["batch"]]
+    done = driver.run("batch", *arguments, own_python="python3.nowhere")
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert done.stderr.splitlines()[-1] == (
         "error: the Spark job failed: the executors have no Python python3.nowhere: name theirs in the environment "
