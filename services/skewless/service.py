@@ -43,7 +43,9 @@ from skewless.stages.built_stage import BuiltStage, build
 log = logging.getLogger(__name__)
 
 FINISHED_POLL_S = 0.05
+"""Interval at which a bounded run looks whether it is at its end."""
 CRASHED_POLL_S = 0.5
+"""Interval at which another run looks whether its agent has crashed."""
 FILE_POLL_S = 1.0
 STOP_S = 25.0
 """Timeout of a clean stop. The broker aborts a transaction whose commit takes longer."""

@@ -35,7 +35,7 @@ PROBLEM_LOCATOR = "skewless.problem_locator"
 log = logging.getLogger(__name__)
 
 _is_interrupted = threading.Event()
-
+"""Set by Ctrl-C, also if what it interrupts replaces KeyboardInterrupt."""
 
 GROUPS: dict[str, dict[str, str]] = {
     "Start": {

@@ -75,12 +75,12 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
             text = f"topic {topic} has {uncommitted_records(offsets)}: they are in no result until these have ended"
             click.secho(f"warning: {text}", fg="yellow")
         if counts.is_all_filtered:
-            text = f"none of {counts.records_text} has a tuple, because of {filters(settings)}"
+            text = f"none of {counts.records_text} has a tuple, because of {filtering_settings(settings)}"
             click.secho(f"warning: {text}", fg="yellow")
         check_accepted(counts)
 
 
-def filters(settings: PipelineSettings) -> str:
+def filtering_settings(settings: PipelineSettings) -> str:
     """Return the settings because of which a valid record may have no tuple."""
     splitter = settings.splitter
     can_filter = {

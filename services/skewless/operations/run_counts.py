@@ -108,7 +108,7 @@ class RunCounter:
         invalid = Count(invalid.records - expired_records, invalid.is_exact)
         rejected = invalid.records + sum(count.records for count in late)
         results = self._count(self._results, exact=False)
-        may_be_filtered = source.records and not rejected and not results.records and self._results == "aggregates"
+        may_be_filtered = source.records > 0 and rejected == results.records == 0 and self._results == "aggregates"
         return RunCounts(
             records=source.records,
             is_exact=source.is_exact,
@@ -120,7 +120,7 @@ class RunCounter:
             invalid=invalid,
             reasons=reasons,
             is_any_accepted=not rejected or self._is_any_accepted() or self._has_more_than(rejected, processed),
-            is_all_filtered=bool(may_be_filtered) and not self._is_any_accepted(),
+            is_all_filtered=may_be_filtered and not self._is_any_accepted(),
         )
 
     def _inputs(self) -> Iterator[tuple[str, str]]:
