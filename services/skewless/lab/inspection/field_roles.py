@@ -131,6 +131,14 @@ def encoding_of(record_keys: Sequence[bytes]) -> Encoding | None:
     return "utf8" if len(texts) >= needed else None
 
 
+def are_objects(record_keys: Sequence[bytes]) -> bool:
+    """Return whether most record keys look like JSON objects, as Debezium's do. As text they are not what a user means.
+
+    Two texts can be the same object.
+    """
+    return sum(key.startswith(b"{") and key.endswith(b"}") for key in record_keys) >= MIN_SHARE * len(record_keys)
+
+
 def _text(record_key: bytes) -> str | None:
     try:
         return record_key.decode()

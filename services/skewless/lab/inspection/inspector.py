@@ -17,6 +17,7 @@ from skewless.errors import ConfigurationError
 from skewless.lab.inspection.field_roles import (
     MIN_KEY_SHARE,
     TimeField,
+    are_objects,
     encoding_of,
     envelope_times,
     groups_nothing,
@@ -240,7 +241,8 @@ class Inspector:
         if has_record_keys:
             # Keys that are many repeat rarely in the first records, so one of them that repeats is not unique.
             missing_share = 1 - len(present) / len(record_keys)
-            found[RECORD_KEY] = groups_nothing(len(set(present)), len(present), missing_share, unique=1.0)
+            is_unlikely = groups_nothing(len(set(present)), len(present), missing_share, unique=1.0)
+            found[RECORD_KEY] = is_unlikely or are_objects(present)
         found |= key_fields(self.detected)
         if self.detected.settings == {"name": "text"}:
             lines = _sample(content)

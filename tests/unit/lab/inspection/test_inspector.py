@@ -85,8 +85,9 @@ def test_inspector_json_records_are_measured() -> None:
         [b"id-%d" % i for i in range(1000)],
         [b"constant"] * 1000,
         [b"k%d" % (i % 9) if i % 5 else None for i in range(1000)],
+        [b'{"schema": {"type": "struct"}, "payload": {"id": %d}}' % (i % 9) for i in range(1000)],
     ],
-    ids=["unique", "constant", "missing"],
+    ids=["unique", "constant", "missing", "JSON objects"],
 )
 def test_inspector_record_key_that_groups_nothing_comes_after_the_fields(keys: list[bytes | None]) -> None:
     found = inspected([keyed(keys)])
