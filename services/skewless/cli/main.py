@@ -13,16 +13,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
+from skewless.cli.interrupts import INTERRUPTED, end_at_once
 from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError
 from skewless.version import VERSION
 
-INTERRUPTED = 130
 CLOSED_PIPE = 141
 """Exit code of a command whose reader closed the pipe, as in `| head`. Shells report the same code after SIGPIPE."""
 RESOURCE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
@@ -94,7 +94,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"skewless.cli.commands.{name}"), name)
+        with _ending_at_once():
+            command: click.Command = getattr(importlib.import_module(f"skewless.cli.commands.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
@@ -152,6 +153,17 @@ class LazyGroup(click.Group):
                 click.echo(f"error: this machine is out of a resource: {error}", err=True)
                 ctx.exit(UnreachableError.exit_code)
             ctx.exit(_bug(error))
+
+
+@contextlib.contextmanager
+def _ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process at once until the end of the block, if this process runs the command line."""
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, end_at_once)
+        yield
+        signal.signal(signal.SIGINT, _interrupt)
+    else:
+        yield
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 from textual.worker import Worker, WorkerState
 
-from skewless.cli.main import INTERRUPTED
+from skewless.cli.interrupts import INTERRUPTED
 from skewless.cli.plain_text import iso, printable
 from skewless.cli.status_text import behind, duration, watermark
 from skewless.errors import SkewlessError

@@ -36,9 +36,9 @@ def main() -> None:
     if text := problem(sys.argv[1:]):
         sys.stderr.write(f"{text}\n")
         sys.exit(WRONG_USE)
-    from skewless.cli.main import main as run
+    from skewless.__main__ import run
 
-    run(prog_name="skewless")
+    run()
 
 
 if __name__ == "__main__":

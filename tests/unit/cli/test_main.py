@@ -186,6 +186,29 @@ def test_main_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raising(monkeypatch, KeyboardInterrupt()).exit_code == 130
 
 
+@pytest.mark.parametrize("module", ["click", "skewless.cli.commands.config"])
+def test_main_import_that_ctrl_c_interrupts_and_that_goes_on_ends_with_130(module: str) -> None:
+    program = f"""
+import contextlib, signal, sys
+from skewless.__main__ import run
+class Interrupted:
+    def find_spec(name, *_):
+        if name == {module!r}:
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupted)
+run()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program, "config", "check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize(("signal_name", "code"), [("SIGINT", 130), ("SIGWINCH", 70)])
 def test_main_client_that_ctrl_c_interrupts_while_it_is_created_is_no_bug(signal_name: str, code: int) -> None:
     program = f"""

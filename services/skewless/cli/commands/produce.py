@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
-from skewless.cli.main import INTERRUPTED
+from skewless.cli.interrupts import INTERRUPTED
 from skewless.cli.options import (
     FiniteFloat,
     bootstrap_servers_option,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skewless.cli.main import INTERRUPTED
+from skewless.cli.interrupts import INTERRUPTED
 from skewless.cli.options import load_settings, pipeline_file, take_over, writable_folder
 
 if TYPE_CHECKING:
