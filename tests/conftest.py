@@ -14,6 +14,7 @@ from hypothesis import settings
 from helpers import spark_archive
 from helpers.cost import Costs
 from helpers.databases import Server, TestDatabase, new_database, running_servers
+from helpers.schedule import ServerScheduling
 from helpers.schema_registry import RegistryServer, running_registry
 from helpers.tiers import COLLECTED
 from skewless.errors import SkewlessError
@@ -23,6 +24,7 @@ from skewless.sql.dialects import DATABASES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.remote import Producer
 
 # Hypothesis draws the examples of the laws: new ones in each local run, the same ones in CI. By default it draws a
 # quarter of them, and with `--hypothesis-profile full` all. A law that needs more or fewer multiplies the number of the
@@ -53,6 +55,11 @@ LOG_LINES = 6
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Costs())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ServerScheduling | None:
+    return ServerScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,8 +19,9 @@ from skewless.lab.local.folders import cache_folder, file_lock
 
 HOME = Path(pyspark.__file__).parent
 """Spark's home, which PySpark contains."""
-SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Options of Java processes that run for seconds."""
+SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Options of Java processes that run for seconds. With this one compiler, the code of Spark does not fit into the
+default size of 48 MB: Java would throw compiled code away and compile it again."""
 LIMIT_S = 300.0
 PIPELINE = {
     "name": "archive",
