@@ -27,7 +27,7 @@ UNIQUE = 0.9
 """Share of distinct values from which on a field is an identifier of records rather than a key."""
 _TIME_OF_DAY = re.compile(r"\d\d:\d\d")
 _UNREADABLE_TIME = re.compile(
-    r"\d{1,2}[/.-](\d{1,2}|[A-Za-z]{3,9})[/.-]\d{4}\b"  # 28/Nov/2026, 11/28/2026, 28.11.2026
+    r"\[?\d{1,2}[/.-](\d{1,2}|[A-Za-z]{3,9})[/.-]\d{4}\b"  # 28/Nov/2026, [28/Nov/2026 of an access log, 11/28/2026
     r"|\d{4}[/.]\d{1,2}[/.]\d{1,2}\b"  # 2026/11/28
     r"|([A-Z][a-z]{2}, ?)?\d{1,2} [A-Z][a-z]{2,8},? \d{4}\b"  # Sat, 28 Nov 2026
     r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2},? (\d{4}\b|\d\d:\d\d:)"  # Sat Nov 28 10:30:00 2026
@@ -109,6 +109,7 @@ def key_fields(detected: DetectedFormat) -> dict[FieldRef, bool]:
     Texts with many values that occur repeatedly are the most likely keys.
     """
     times = {reference for found in time_fields(detected) for reference in (found.reference, found.of_day)}
+    times |= unread_times(detected).keys()
     usable = [
         found
         for found in detected.fields

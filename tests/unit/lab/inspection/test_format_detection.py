@@ -186,6 +186,7 @@ def test_detect_values_of_several_kinds_have_their_shares() -> None:
     ("time", "is_one"),
     [
         ("28/Nov/2026:10:30:00 +0000", True),
+        ("[28/Nov/2026:10:30:00", True),
         ("11/28/2026 10:30 AM", True),
         ("28.11.2026", True),
         ("2026/11/28 10:30:00", True),

@@ -177,6 +177,7 @@ def test_inspector_time_in_an_unknown_form_is_named_unless_another_field_is_the_
     other = {"at": iso(START)} if is_read else {}
     values = [json.dumps({"user": f"u{i % 9}", "when": f"28/Nov/2026:10:30:{i % 60:02d}"} | other) for i in range(100)]
     found = inspected([batch([value.encode() for value in values])])
+    assert [key["name"] for key in found["keys"]] == ["user"]
     warning = unread_time_warning(found)
     assert bool(warning) != is_read
     if not is_read:
