@@ -22,12 +22,23 @@ HOME = Path(pyspark.__file__).parent
 SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Options of Java processes that run for seconds. With this one compiler, the code of Spark does not fit into the
 default size of 48 MB: Java would throw compiled code away and compile it again."""
+FEW_RECORDS = (
+    "spark.sql.shuffle.partitions=2",
+    "spark.sql.codegen.wholeStage=false",
+    "spark.sql.codegen.factoryMode=NO_CODEGEN",
+)
+"""Settings of jobs whose few records Java interprets with less CPU time than it compiles their code."""
 LIMIT_S = 300.0
 PIPELINE = {
     "name": "archive",
     "source": {"topic": "source"},
     "splitter": {"key": {"field": "key"}, "value": {"field": "value"}, "time": {"field": "time"}},
 }
+
+
+def conf(*settings: str) -> list[str]:
+    """Return the options of a command that set Spark's settings for few records, and these."""
+    return [part for setting in (*FEW_RECORDS, *settings) for part in ("--conf", setting)]
 
 
 def use() -> None:
