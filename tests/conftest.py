@@ -131,14 +131,9 @@ def spark() -> Iterator[SparkSession]:
     """Start Spark with two cores and 1 GB of memory, with Kafka's connector."""
     from skewless.spark.spark_session import SparkOptions, session
 
-    # Compiling code for a few records costs more than interpreting it. Commands in their own processes compile.
-    settings = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
+    settings = [(name, value) for name, _, value in (setting.partition("=") for setting in spark_archive.FEW_RECORDS)]
     jars = [str(jar) for jar in ensure("spark")]
-    options = SparkOptions("local[2]", jars=jars, memory="1g", settings=[*settings.items()])
+    options = SparkOptions("local[2]", jars=jars, memory="1g", settings=settings)
     with session("tests", options) as running:
         yield running
 

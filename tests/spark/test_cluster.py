@@ -81,14 +81,8 @@ def submit(command: str, pipeline: Pipeline, python: Path, *arguments: str, opti
 
 
 def few() -> list[str]:
-    """Return the options of short jobs, whose few records Java interprets with less CPU time than it compiles them."""
-    settings = (
-        "spark.sql.shuffle.partitions=2",
-        "spark.sql.codegen.wholeStage=false",
-        "spark.sql.codegen.factoryMode=NO_CODEGEN",
-        f"spark.executor.extraJavaOptions={spark_archive.options()}",
-    )
-    return [part for setting in settings for part in ("--conf", setting)]
+    """Return the options of jobs with few records."""
+    return spark_archive.conf(f"spark.executor.extraJavaOptions={spark_archive.options()}")
 
 
 def targets(folder: Path) -> dict[str, list[str]]:
