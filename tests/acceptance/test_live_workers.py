@@ -25,11 +25,11 @@ from skewless.stages.router.state import RouterState
 
 pytestmark = pytest.mark.thorough
 
-MOST = 500_000
+MOST = 150_000
 """Upper bound of the records. The feed ends when the test has seen the events that it waits for."""
 SPAN_S = 5_000
-RATE = 1_000
-"""Seconds of event time per second of wall-clock time."""
+RATE = 300
+"""Records per second, in each of which 10 s of event time pass."""
 TICK_S = 15
 SEED = 11
 LATENESS_S = 20
