@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from helpers import spark_archive
 from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, Truth, differences, read, truth, zipf_records
-from helpers.spark_driver import Driver
+from helpers.running_query import run_query
 from helpers.stage_hosts import FAULTS, stage_host
 from helpers.waiting import until
 from skewless import topology
@@ -34,7 +35,8 @@ from skewless.wire.state_schema import Engine
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
 
-TURNS = 3
+TURNS = 2
+"""Runs of the stages, and of a query after each of them. So the pipeline is handed over three times."""
 PARTITIONS = 2
 LATENESS_S = 10
 END_MS = START_MS + 86_400_000
@@ -87,21 +89,18 @@ def start_by_mistake(tested: Pipeline) -> None:
             child_process.stop(process)
 
 
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Driver]:
-    """Driver of the queries that take over. They share a session."""
-    running = Driver({})
-    yield running
-    running.close()
-
-
-@contextlib.contextmanager
-def streaming(driver: Driver, tested: Pipeline, *options: str) -> Iterator[Path]:
-    """Run `skewless stream` until the end of the block; yields its log."""
+def take_over_for_a_while(tested: Pipeline, checkpoint: Path) -> None:
+    """Run a query until it has continued the windows of the stages, and then its own."""
     log = tested.folder / "stream.log"
-    more = ["--trigger", "1s", "--master", "local[2]", "--driver-memory", "1g"]
-    with driver.running(log, "stream", "-f", str(tested.file), *options, *more):
-        yield log
+
+    def observe() -> None:
+        until(lambda: log.read_text().count("micro-batch") >= 2, limit_s=RUN_S)
+        back = skewless("stream", tested, "--hand-back")
+        assert (back.exit_code, f"{tested.name} runs: stream" in back.output) == (3, True), back.output
+
+    options = ("--take-over", "--trigger", "1s", "--checkpoint", str(checkpoint))
+    run_query(log, "-f", str(tested.file), *options, meanwhile=observe)
+    assert "continues with a query of Spark" in log.read_text()
 
 
 def check_exact(tested: Pipeline, closed_to: int | None = None) -> Truth:
@@ -116,7 +115,7 @@ def check_exact(tested: Pipeline, closed_to: int | None = None) -> Truth:
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("emit", ["updates", "final"])
 def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
-    broker: str, driver: Driver, tmp_path: Path, emit: str
+    broker: str, tmp_path: Path, emit: str
 ) -> None:
     source = Source(broker, PARTITIONS)
     tested = Pipeline(
@@ -138,11 +137,7 @@ def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
             refused = skewless("stream", tested, "--available-now")
             assert (refused.exit_code, "--take-over" in refused.output) == (2, True), refused.output
             process_what_was_read(tested)
-            with streaming(driver, tested, "--take-over", "--checkpoint", str(tmp_path / f"checkpoint-{turn}")) as log:
-                until(lambda: log.read_text().count("micro-batch") >= 3, limit_s=RUN_S)
-                back = skewless("stream", tested, "--hand-back")
-                assert (back.exit_code, f"{tested.name} runs: stream" in back.output) == (3, True), back.output
-            assert "continues with a query of Spark" in log.read_text()
+            take_over_for_a_while(tested, tmp_path / f"checkpoint-{turn}")
             if turn < TURNS - 1:
                 start_by_mistake(tested)
                 back = skewless("stream", tested, "--hand-back")
@@ -205,7 +200,7 @@ def commit_with_stages(tested: Pipeline, records: Iterable[Sent]) -> None:
 
 
 def kill_after_take_over(tested: Pipeline, checkpoint: Path, moment: str) -> None:
-    """Take over with a query, and kill it before its first commit.
+    """Take over with a query, or continue it, and kill it before its first commit.
 
     At the moment `opening` it has committed nothing but the handover. At `writing` the first task has an open
     transaction with results, and the others wait for it.
@@ -218,7 +213,8 @@ def kill_after_take_over(tested: Pipeline, checkpoint: Path, moment: str) -> Non
     else:  # the task ends some time after the driver, and does not commit
         token = tested.arm("executor", "written", "kill", delay_s=10, topic=tested.settings.topic("aggregates"))
     command = [sys.executable, "-m", "skewless", "stream", "-f", str(tested.file), "--take-over", "--available-now"]
-    command += ["--checkpoint", str(checkpoint), "--master", "local[1]", "--driver-memory", "1g", "--conf", of_executor]
+    command += ["--checkpoint", str(checkpoint), "--master", "local[1]", "--driver-memory", "1g"]
+    command += spark_archive.conf(of_executor)
     log = tested.folder / "killed.log"
     with log.open("wb") as output:
         running = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
@@ -227,15 +223,18 @@ def kill_after_take_over(tested: Pipeline, checkpoint: Path, moment: str) -> Non
     finally:
         running.kill()
     assert running.wait() == -9, log.read_text()
-    assert "continues with a query of Spark" in log.read_text()
+    assert re.search("(continues|has already continued) with a query of Spark", log.read_text())
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("then", ["query", "stages"])
-@pytest.mark.parametrize("moment", ["opening", "writing"])
 def test_stream_killed_between_its_take_over_and_its_first_commit_counts_each_record_once(
-    broker: str, tmp_path: Path, moment: str, then: str
+    broker: str, tmp_path: Path, then: str
 ) -> None:
+    """After a kill while it opens, the stages continue, or the query, which is killed again in its first transaction.
+
+    Then the stages can only continue after the query. So `query` ends with both.
+    """
     # For this time the driver is a member of the splitter's group after its end.
     transport = {"session_timeout_s": 20}
     tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS), transport=transport)
@@ -243,20 +242,22 @@ def test_stream_killed_between_its_take_over_and_its_first_commit_counts_each_re
     commit_with_stages(tested, itertools.islice(records, 2_000))
     tested.source.send(records)
     written = tested.written("aggregates")
-    kill_after_take_over(tested, tmp_path / "killed", moment)
-    assert moment == "writing" or tested.written("aggregates") == written
+    kill_after_take_over(tested, tmp_path / "killed", "opening")
+    assert tested.written("aggregates") == written
     up = skewless("up", tested)
     assert (up.exit_code, "--hand-back" in up.output) == (3, True), up.output
-    if then == "stages" and moment == "writing":  # the task of the load, which starts first, has committed
+    if then == "query":
+        kill_after_take_over(tested, tmp_path / "killed", "writing")
+        up = skewless("up", tested)
+        assert (up.exit_code, "--hand-back" in up.output) == (3, True), up.output
+        # The task of the load, which starts first, has committed.
         incomplete = skewless("stream", tested, "--hand-back")
         assert (incomplete.exit_code, "is not complete" in incomplete.output) == (2, True), incomplete.output
-    if then == "query" or moment == "writing":
         again = skewless("stream", tested, "--available-now", "--checkpoint", str(tmp_path / "killed"))
         assert again.exit_code == 0, again.output
-    if then == "stages":
-        back = skewless("stream", tested, "--hand-back")
-        assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
-        tested.drain()
+    back = skewless("stream", tested, "--hand-back")
+    assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
+    tested.drain()
     check_exact(tested)
 
 
