@@ -11,8 +11,12 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from skewless import topology
+from skewless.lab.local import supervisor
 from skewless.lab.local.stage_host import HostedProcess, StageHost, modules_of
 
 TESTS = Path(__file__).parents[1]
@@ -47,6 +51,24 @@ def armed_host() -> StageHost:
     host = ArmedHost(MODULES, log=_log("armed-host"), environment=environment)
     atexit.register(host.close)
     return host
+
+
+class _SharedHost:
+    """Stands for the host that a supervisor would start for itself."""
+
+    def __init__(self, modules: Sequence[str], *, log: Path) -> None:
+        pass
+
+    def start(self, *process: Any, log: Path) -> HostedProcess:
+        return stage_host().start(*process, log=log)
+
+    def close(self) -> None:
+        """Do nothing: other tests need the host."""
+
+
+def share_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `skewless up` in this test process start its stages by the host of all tests, and not by one of its own."""
+    monkeypatch.setattr(supervisor, "StageHost", _SharedHost)
 
 
 def _environment(*folders: Path) -> dict[str, str]:
