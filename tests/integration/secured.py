@@ -25,7 +25,6 @@ from confluent_kafka.admin import (
 )
 
 from helpers.identity_provider import ISSUER, IdentityProvider
-from skewless.cli import main
 from skewless.config import acls
 from skewless.config.acls import Operation
 from skewless.lab.local.broker import Broker
@@ -265,11 +264,3 @@ def _signed(folder: Path, name: str, guard: tuple[str, ...]) -> tuple[Path, Path
 
 def _openssl(*arguments: str | Path) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
-def run_command(arguments: list[str], log: Path) -> None:
-    """Run the command line in a forked process that has imported all modules; its output goes to `log`."""
-    with log.open("wb") as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
-    main.main(arguments, prog_name="skewless")

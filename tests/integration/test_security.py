@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
-import subprocess
-import sys
-import threading
+import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import STAGES, START_MS, create_with
+from helpers.stage_hosts import share_host, stage_host
 from helpers.tiers import thorough_except
 from helpers.waiting import until
-from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
+from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, secured_broker
 from skewless import topology
+from skewless.cli.main import main
 from skewless.config import acls, topic_plan
 from skewless.config.acls import AclBinding, Operation
 from skewless.config.pipeline_settings import PipelineSettings
@@ -33,6 +31,7 @@ from skewless.config.stage_start import resolve
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
+from skewless.lab.local import child_process
 from skewless.operations import dead_letters
 from skewless.operations.dead_letters import ReplayReport, ReplayTopics
 from skewless.operations.reset import leftovers
@@ -43,7 +42,7 @@ pytestmark = pytest.mark.broker
 
 PASSWORD = "of-every-user"  # noqa: S105 - of a broker that lives as long as this test
 DEADLINE_S = 120.0
-RUN_S = 240.0
+LANES_S = 600.0
 POLL_S = 0.05
 KEYS = 3
 RECORDS = 30
@@ -133,6 +132,28 @@ class Outcome:
     output: str
 
 
+class Run:
+    """A process that runs a stage to the end of its input."""
+
+    def __init__(self, folder: Path, stage: str, content: dict[str, Any], user: str | None = None) -> None:
+        file = write_file(folder, user or stage, content)
+        self._log = file.with_suffix(".log")
+        arguments = ["run", stage, "--file", str(file), "--drain"]
+        self._child = stage_host().start(stage, arguments, os.environ, log=self._log)
+        self._deadline = time.monotonic() + DEADLINE_S
+
+    def is_running(self) -> bool:
+        return self._child.poll() is None and time.monotonic() < self._deadline
+
+    def wait(self) -> Outcome:
+        """Wait for the end, and kill the process at the deadline."""
+        while self.is_running():
+            time.sleep(POLL_S)
+        code = self._child.poll()
+        child_process.kill(self._child)
+        return Outcome(code, self._log.read_text())
+
+
 @dataclass(frozen=True)
 class Settled:
     secured: Secured
@@ -180,62 +201,37 @@ def settled(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Settl
     topic_plan.apply(settings_of(secured, acls.TOPICS))
     fill(secured)
 
-    def run(stage: str) -> Outcome:
-        file = write_file(folder, stage, document(secured, stage))
-        command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(file), "--drain"]
-        try:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
-        except subprocess.TimeoutExpired as error:
-            return Outcome(None, str(error.stderr))
-        return Outcome(ended.returncode, ended.stderr)
-
-    with ThreadPoolExecutor(len(STAGES)) as pool:
-        return Settled(secured, dict(zip(STAGES, pool.map(run, STAGES), strict=True)))
+    running = {stage: Run(folder, stage, document(secured, stage)) for stage in STAGES}
+    return Settled(secured, {stage: run.wait() for stage, run in running.items()})
 
 
 @pytest.fixture(scope="module")
 def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Run each stage without each of its ACLs: the stages in parallel, the cases of one stage in turn."""
     folder = tmp_path_factory.mktemp("cases")
-    started = multiprocessing.get_context("forkserver")
-    started.set_forkserver_preload(["skewless.service", *(f"skewless.stages.{stage}.builder" for stage in STAGES)])
+    found: dict[str, Outcome] = {}
 
-    # A start asks for the exit codes of all children. If two threads ask for the same one, the second gets 255.
-    lock = threading.Lock()
+    def run(stage: str, user: str, **transport: str) -> Iterator[None]:
+        process = Run(folder, stage, document(settled.secured, user, **transport), user)
+        while process.is_running():
+            yield
+        found[user] = process.wait()
 
-    def exit_code(child: ForkServerProcess) -> int | None:
-        with lock:
-            return child.exitcode
-
-    def run(stage: str, user: str, **transport: str) -> Outcome:
-        file = write_file(folder, user, document(settled.secured, user, **transport))
-        log = folder / f"{user}.log"
-        child = started.Process(target=run_command, args=(["run", stage, "--file", str(file), "--drain"], log))
-        with lock:
-            child.start()
-        deadline = time.monotonic() + DEADLINE_S
-        while (code := exit_code(child)) is None and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-        with lock:
-            child.kill()
-            child.join()
-        return Outcome(code, log.read_text())
-
-    def lane(cases: Sequence[Case]) -> dict[str, Outcome]:
-        found = {str(case): run(case.role, str(case)) for case in cases}
+    def lane(cases: Sequence[Case]) -> Iterator[None]:
+        for case in cases:
+            yield from run(case.role, str(case))
         if cases[0].role == "splitter" and cases[0] not in NEEDED_FIRST:
-            found["at-least-once"] = run("splitter", "at-least-once", guarantee="at_least_once")
-        return found
+            yield from run("splitter", "at-least-once", guarantee="at_least_once")
 
-    def run_lanes(cases: Sequence[Case]) -> dict[str, Outcome]:
-        lanes = [list(of_role) for _, of_role in groupby(cases, key=lambda case: case.role)]
-        with ThreadPoolExecutor(len(lanes)) as pool:
-            return {name: outcome for found in pool.map(lane, lanes) for name, outcome in found.items()}
+    def run_lanes(cases: Sequence[Case]) -> None:
+        lanes = [lane(list(of_role)) for _, of_role in groupby(cases, key=lambda case: case.role)]
+        until(lambda: not [one for one in lanes if next(one, one) is None], every_s=POLL_S, limit_s=LANES_S)
 
     move_back(settled.secured, "")
-    first = run_lanes(NEEDED_FIRST)
+    run_lanes(NEEDED_FIRST)
     move_back(settled.secured, encode_offset_metadata("", state_schema_of(settings_of(None, ""))))
-    return first | run_lanes([case for case in OF_STAGES if case not in NEEDED_FIRST])
+    run_lanes([case for case in OF_STAGES if case not in NEEDED_FIRST])
+    return found
 
 
 def move_back(secured: Secured, metadata: str) -> None:
@@ -285,22 +281,22 @@ def test_acls_as_printed_let_a_pipeline_read_the_topics_of_a_pattern(settled: Se
     topic_plan.apply(of_pattern(secured, "q-topics"))
     for stage in ("splitter", "router"):
         pattern = {"source": {"topics": {"match": "ra[a-z]+"}}}
-        file = write_file(tmp_path, stage, document(secured, f"q-{stage}", "q") | pattern)
-        command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(file), "--drain"]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
-        assert ended.returncode == 0, ended.stderr
+        ended = Run(tmp_path, stage, document(secured, f"q-{stage}", "q") | pattern).wait()
+        assert ended.code == 0, ended.output
 
 
 @pytest.mark.thorough
-def test_acls_of_a_prefix_let_a_whole_pipeline_run(settled: Settled, tmp_path: Path) -> None:
+def test_acls_of_a_prefix_let_a_whole_pipeline_run(
+    settled: Settled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One user for all stages, with ACLs for names with a prefix only."""
+    share_host(monkeypatch)
     content = of_prefix(settled.secured)
     settings = PipelineSettings.model_validate(content)
     topic_plan.apply(settings)
-    run = ["up", "--file", str(write_file(tmp_path, "team", content)), "--drain"]
-    command = [sys.executable, "-m", "skewless", *run, "--log-dir", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    run = ["up", "--file", str(write_file(tmp_path, "team", content)), "--drain", "--log-dir", str(tmp_path)]
+    ended = CliRunner().invoke(main, run)
+    assert ended.exit_code == 0, ended.output
     found = read(settled.secured, f"{PREFIX}p.aggregates", user="team", group=f"{PREFIX}p-readers")
     counts = {entry["key"]: entry["count"] for entry in found}
     assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
@@ -433,15 +429,13 @@ def test_acls_one_removed_in_the_run_ends_the_stage_with_its_name(name: str, set
         producer.flush(DEADLINE_S)
         time.sleep(0.2)
 
-    with (tmp_path / "log").open("wb") as log:
-        child = subprocess.Popen([sys.executable, "-m", "skewless", "run", user, "--file", str(file)], stderr=log)
+    child = stage_host().start(user, ["run", user, "--file", str(file)], os.environ, log=tmp_path / "log")
     try:
         until(works)
         secured.withdraw(user, right)
         until(lambda: child.poll() is not None, each=feed, limit_s=DEADLINE_S)
     finally:
-        child.kill()
-        child.wait()
+        child_process.kill(child)
         secured.allow({user: [right]})
     assert child.returncode == BrokerError.exit_code
     last = (tmp_path / "log").read_text().strip().splitlines()[-1]
