@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import STAGES, START_MS, create_with
+from helpers.stage_hosts import share_host
 from integration.secured import Secured, secured_broker
 from skewless.cli.main import main
 from skewless.config import acls
@@ -62,6 +63,7 @@ class Session:
 
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    share_host(monkeypatch)
     monkeypatch.chdir(tmp_path)
     return Session(tmp_path)
 
