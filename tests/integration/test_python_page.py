@@ -16,6 +16,7 @@ import skewless as sk
 from helpers.docs_blocks import ROOT, blocks
 from helpers.followed_page import set_up
 from helpers.kafka import read
+from helpers.stage_hosts import share_host
 from helpers.waiting import WAIT_S, until
 
 pytestmark = [pytest.mark.thorough, pytest.mark.broker]
@@ -38,15 +39,18 @@ class Reader:
         return sum(1 for _ in read(self.broker, "orders"))
 
 
-@pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
-    with set_up(PAGE, tmp_path) as (environment, stop):
-        monkeypatch.chdir(tmp_path / "work")
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """Return a reader, whose program the last test ends."""
+    folder = tmp_path_factory.mktemp("page")
+    with set_up(PAGE, folder) as (environment, stop), pytest.MonkeyPatch.context() as patched:
+        share_host(patched)
+        patched.chdir(folder / "work")
         for name, value in environment.items():
-            monkeypatch.setenv(name, value)
+            patched.setenv(name, value)
         admin = AdminClient({"bootstrap.servers": environment["KAFKA_BOOTSTRAP_SERVERS"]})
         until(lambda: "orders" in admin.list_topics(timeout=WAIT_S).topics)  # a reader is slower than the program
-        yield Reader(tmp_path / "work", environment["KAFKA_BOOTSTRAP_SERVERS"], stop)
+        yield Reader(folder / "work", environment["KAFKA_BOOTSTRAP_SERVERS"], stop)
 
 
 def test_python_page_blocks_run_in_order_with_the_documented_effect(
@@ -79,7 +83,8 @@ def test_python_page_blocks_run_in_order_with_the_documented_effect(
 def test_pipeline_of_arguments_runs_with_them_next_to_the_file_of_another_pipeline(reader: Reader) -> None:
     (reader.folder / "pipeline.yaml").write_text("name: other\nsource: {topic: missing}\n")
     time = {"field": "at", "unit": "iso8601"}
-    pipeline = sk.Pipeline("orders", key="customer", time=time, window="1h", aggregates=["count"], topics=ONE)
+    of_records: dict[str, Any] = {"key": "customer", "time": time, "window": "1h", "aggregates": ["count"]}
+    pipeline = sk.Pipeline("orders", name="arguments", topics=ONE, **of_records)
     with pipeline.up() as run:
         reader.stop()
         counts = run.drain()
