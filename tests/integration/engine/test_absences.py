@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -110,55 +111,73 @@ def test_executor_suspended_and_replaced_process_ends_and_its_successor_continue
     assert "another process" in suspended.lines[-1]
 
 
-@pytest.mark.thorough
-def test_executor_replaced_process_that_resumes_in_a_broker_outage_ends_and_spares_its_successor(
-    tmp_path: Path,
-) -> None:
-    server = Broker(tmp_path / "broker").start()
+@dataclass(frozen=True)
+class Outages:
+    """What two processes did in two outages of the broker, which was killed, and then stopped."""
+
+    suspended_code: int
+    """Exit code of the process that was replaced, and resumed when the broker had been killed."""
+    suspended: list[str]
+    """Its log."""
+    successor_codes: list[int | None]
+    """Exit codes of its successor: None in each outage, and after the last one that of a clean end."""
+    successor: list[str]
+    counts: list[int]
+    """Tuples before the outages, and after each."""
+
+
+@pytest.fixture(scope="module")
+def outages(tmp_path_factory: pytest.TempPathFactory) -> Outages:
+    """Run both processes. A start of the broker costs more CPU time than they do."""
+    folder = tmp_path_factory.mktemp("outages")
+    server = Broker(folder / "broker").start()
+    codes: list[int | None] = []
+    counts: list[int] = []
     try:
-        pipeline = Pipeline(server.bootstrap, tmp_path, Source(server.bootstrap, 2), transport=TRANSPORT)
+        pipeline = Pipeline(server.bootstrap, folder, Source(server.bootstrap, 2), transport=TRANSPORT)
+
+        def send() -> None:
+            expected = 100 * (len(counts) + 1)
+            feed(pipeline.source, expected - 100, 100)
+            until(lambda: pipeline.tuples("tuples") >= expected)
+            counts.append(pipeline.tuples("tuples"))
+
         with running(pipeline, "suspended") as suspended:
-            feed(pipeline.source, 0, 100)
-            until(lambda: pipeline.tuples("tuples") == 100)
+            send()
             suspended.child.send_signal(signal.SIGSTOP)
             suspended.wait_until_suspended()
             with running(pipeline, "successor") as successor:
-                feed(pipeline.source, 100, 100)
-                until(lambda: pipeline.tuples("tuples") == 200)
-                server.kill()
-                suspended.child.send_signal(signal.SIGCONT)
-                since = time.monotonic()
-                until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)
-                server = Broker(tmp_path / "broker", port=server.port).start()
-                assert ended(suspended.child, limit_s=WAIT_S) == 3, suspended.lines[-5:]
-                feed(pipeline.source, 200, 100)
-                until(lambda: pipeline.tuples("tuples") == 300, limit_s=WAIT_S)
-                assert successor.child.poll() is None, successor.lines[-5:]
-        assert "another process" in suspended.lines[-1]
+                send()
+                for end in ("kill", "stop"):
+                    getattr(server, end)()
+                    suspended.child.send_signal(signal.SIGCONT)
+                    since = time.monotonic()
+                    until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)  # noqa: B023 - ends before the next
+                    codes.append(successor.child.poll())
+                    server = Broker(folder / "broker", port=server.port).start()
+                    suspended_code = ended(suspended.child, limit_s=WAIT_S)
+                    send()
+                    codes.append(successor.child.poll())
+                successor.child.send_signal(signal.SIGTERM)
+                codes.append(ended(successor.child))
+        return Outages(suspended_code, suspended.lines, codes, successor.lines, counts)
     finally:
         server.stop()
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("end", ["kill", "stop"])
-def test_executor_broker_outage_longer_than_the_session_waits_and_continues(tmp_path: Path, end: str) -> None:
-    server = Broker(tmp_path / "broker").start()
-    try:
-        pipeline = Pipeline(server.bootstrap, tmp_path, Source(server.bootstrap, 2), transport=TRANSPORT)
-        with running(pipeline, "splitter") as splitter:
-            feed(pipeline.source, 0, 100)
-            until(lambda: pipeline.tuples("tuples") == 100)
-            getattr(server, end)()
-            since = time.monotonic()
-            until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)
-            assert splitter.child.poll() is None, splitter.lines[-5:]
-            server = Broker(tmp_path / "broker", port=server.port).start()
-            feed(pipeline.source, 100, 100)
-            until(lambda: pipeline.tuples("tuples") == 200, limit_s=WAIT_S)
-            assert splitter.child.poll() is None, splitter.lines[-5:]
-            splitter.child.send_signal(signal.SIGTERM)
-            assert ended(splitter.child) == 0, splitter.lines[-5:]
-    finally:
-        server.stop()
-    assert any("brokers answer again" in line for line in splitter.lines)
-    assert sum('"warning"' in line.lower() or "warning" in line.lower() for line in splitter.lines) <= 12
+def test_executor_replaced_process_that_resumes_in_a_broker_outage_ends_and_spares_its_successor(
+    outages: Outages,
+) -> None:
+    assert outages.suspended_code == 3, outages.suspended[-5:]
+    assert "another process" in outages.suspended[-1]
+    assert outages.successor_codes[:2] == [None, None], outages.successor[-5:]
+    assert outages.counts[:3] == [100, 200, 300]
+
+
+@pytest.mark.thorough
+def test_executor_broker_outage_longer_than_the_session_waits_and_continues(outages: Outages) -> None:
+    assert outages.successor_codes == [None] * 4 + [0], outages.successor[-5:]
+    assert outages.counts == [100, 200, 300, 400]
+    assert sum("brokers answer again" in line for line in outages.successor) >= 2
+    assert sum("warning" in line.lower() for line in outages.successor) <= 2 * 12
