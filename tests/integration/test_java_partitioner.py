@@ -16,6 +16,7 @@ from helpers.debian import find_program
 from helpers.docs_blocks import ROOT
 from helpers.java_compiler import compile_java
 from helpers.kafka import Source, read
+from helpers.spark_archive import SHORT
 from helpers.waiting import WAIT_S
 from kafka_versions.__main__ import locked
 from skewless.client import Balancer
@@ -51,7 +52,7 @@ def produce(
 ) -> subprocess.CompletedProcess[str]:
     """Run the example producer with the jars of a client and lines of input."""
     path = os.pathsep.join(map(str, [classes, *client]))
-    command = [str(find().path), "-XX:TieredStopAtLevel=1", "-cp", path, PROGRAM.stem, *arguments]
+    command = [str(find().path), *SHORT.split(), "-cp", path, PROGRAM.stem, *arguments]
     return subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, check=False, timeout=WAIT_S)
 
 
@@ -75,7 +76,8 @@ def test_java_producer_with_the_partitioner_chooses_the_partitions_of_python(
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     chosen = {int(record.value or b""): record.partition for record in read(broker, source.topic)}
     expected = Balancer(grouping, workers=PARTITIONS).assign(KEYS).tolist()
-    assert [chosen[number] for number in range(len(KEYS))] == expected
+    unlike = [number for number, partition in enumerate(expected) if chosen[number] != partition]
+    assert unlike[:5] == []  # pytest takes minutes to compare two lists of thousands of numbers
 
 
 @pytest.mark.broker
@@ -97,8 +99,9 @@ def test_maven_builds_and_tests_one_jar_of_the_partitioner(tmp_path: Path) -> No
     shutil.copytree(ROOT / PROJECT, tmp_path / PROJECT, ignore=shutil.ignore_patterns("target"))
     (tmp_path / VECTORS).parent.mkdir(parents=True)
     shutil.copy(ROOT / VECTORS, tmp_path / VECTORS)
-    command = [maven, "-B", "-f", str(tmp_path / PROJECT), "package"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    command = [maven, "-B", "-f", str(tmp_path / PROJECT), "package", f"-DargLine={SHORT}"]
+    environment = os.environ | {"MAVEN_OPTS": SHORT}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=250)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "Tests run: 0" not in done.stdout
     with zipfile.ZipFile(tmp_path / PROJECT / "target" / "skewless-partitioner.jar") as jar:
