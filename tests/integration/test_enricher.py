@@ -361,6 +361,7 @@ def test_enricher_whose_registry_is_down_at_the_start_waits_and_its_readiness_sa
 
 
 @pytest.mark.thorough
+@pytest.mark.spark  # a command of the page is `skewless audit`
 def test_add_fields_page_commands_as_written_count_views_by_country(tmp_path: Path) -> None:
     up, results, _ = follow(ROOT / "docs" / "how-to" / "add-fields.md", tmp_path)
     users = Counter(("de", "fr", "it")[number * number % 500 % 3] for number in range(20_000))
