@@ -379,9 +379,9 @@ class Pipeline:
             each=lambda: events.extend(supervisor.poll(time.monotonic())),
         )
 
-    def run_with_kills(self, target: Target[Item], items: Sequence[Item]) -> None:
-        """Write records in portions, and kill each stage in the transaction in which it processes one of them."""
-        portions = np.array_split(np.arange(len(items)), len(STAGES) + 1)
+    def run_with_kills(self, target: Target[Item], items: Sequence[Item], stages: Sequence[str] = STAGES) -> None:
+        """Write records in portions, and kill each of these stages in the transaction in which it processes one."""
+        portions = np.array_split(np.arange(len(items)), len(stages) + 1)
         first, *others = ([items[index] for index in portion] for portion in portions)
         target.send(first)
         killed: set[str] = set()
@@ -391,11 +391,11 @@ class Pipeline:
                 events = supervisor.poll(time.monotonic())
                 killed.update(event.name for event in events if event.detail.startswith("was killed"))
 
-            for number, (stage, portion) in enumerate(zip(STAGES, others, strict=True)):
+            for number, (stage, portion) in enumerate(zip(stages, others, strict=True)):
                 self.arm(f"{stage}-0", "written", "kill", topic=self.settings.topic(WRITES[stage]))
                 target.send(portion)
                 until(lambda: len(killed) > number, each=look)  # noqa: B023 - is over before the next stage
-            assert killed == {f"{stage}-0" for stage in STAGES}
+            assert killed == {f"{stage}-0" for stage in stages}
 
     def shares(self, stage: str) -> int:
         """Count the processes of a stage that own partitions; 0 while the group has no coordinator yet."""

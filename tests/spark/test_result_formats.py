@@ -1,4 +1,7 @@
-"""Results in every format of a registry, with every stage killed: the same results, for each reader of the topic."""
+"""Results in every format of a registry, with killed stages: the same results, for each reader of the topic.
+
+The format is that of one stage and its readers. So the other stages are killed, and the batch is run, with one format.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.joined import Joined, traffic
-from helpers.kafka import START_MS, Pipeline, Sent, Source, differences, read, truth
+from helpers.kafka import STAGES, START_MS, Pipeline, Sent, Source, differences, read, truth
 from helpers.schema_registry import RegistryServer
 from skewless.cli.main import main
 from skewless.schema_registry.result_schemas import SchemaFormat
@@ -21,12 +24,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.thorough
 FORMATS: tuple[SchemaFormat, ...] = get_args(SchemaFormat)
-RECORDS = 4_000
+KILLED = dict.fromkeys(FORMATS, ("aggregator",)) | {"avro": STAGES}
+RECORDS = 2_000
+PAIRS = 1_000
 
 
 def entries() -> list[Sent]:
     return [
-        (number % 2, json.dumps({"key": f"k{number % 37}", "value": number, "time": START_MS + 100 * number}).encode())
+        (number % 2, json.dumps({"key": f"k{number % 37}", "value": number, "time": START_MS + 200 * number}).encode())
         for number in range(RECORDS)
     ]
 
@@ -51,7 +56,7 @@ def test_results_in_each_format_with_kills_are_exact_for_every_reader(
     parts["sink"] = {"url": f"sqlite://{tmp_path}/results.db"}
     transport = {"commit_interval_s": 0.5, "session_timeout_s": 6}
     pipeline = Pipeline(broker, tmp_path, source, transport=transport, **parts)
-    pipeline.run_with_kills(source, entries())
+    pipeline.run_with_kills(source, entries(), KILLED[schema_format])
     pipeline.drain(limit_s=300)
     assert differences(pipeline, truth(read(broker, source.topic))) == []
     report = json.loads(output("audit", "-f", str(pipeline.file), "--json"))
@@ -68,22 +73,24 @@ def test_results_in_each_format_with_kills_are_exact_for_every_reader(
 
 @pytest.mark.parametrize("schema_format", FORMATS)
 @pytest.mark.usefixtures("spark")
-def test_pairs_in_each_format_with_kills_are_exact_and_audited_without_a_difference(
+def test_pairs_in_each_format_with_kills_are_exact_and_the_audit_finds_only_a_wrong_one(
     schema_format: SchemaFormat, broker: str, registry_server: RegistryServer, tmp_path: Path
 ) -> None:
     tested = Joined(broker, tmp_path)
     tested.document["registry"] = {"url": registry_server.url}
     tested.document["join"]["format"] = schema_format
     tested.load()
-    tested.send_while_killing(traffic(2_000, 5), random.Random(5), times=3, processes=1)  # noqa: S311 - no secret
+    tested.send_while_killing(traffic(PAIRS, 5), random.Random(5), times=2, processes=1)  # noqa: S311 - no secret
     tested.drain()
     assert tested.wrong() == {}
     file = str(tested.file)
-    report = json.loads(output("audit", "-f", file, "--json"))
-    assert (report["differences"], report["compared_by_topic"]["joined"] > 1_000) == (0, True)
-    # The job writes the JSON of the pairs.
-    assert json.loads(output("batch", "-f", file, "--out", str(tmp_path / "out"), "--json"))["results"]
+    if schema_format == "avro":  # the job writes the JSON of the pairs
+        assert json.loads(output("batch", "-f", file, "--out", str(tmp_path / "out"), "--json"))["results"]
     tested.write_result("joined", ("joined", 0, "0", "no pair", START_MS))
     wrong = CliRunner().invoke(main, ["audit", "-f", file, "--json"])
     assert wrong.exit_code == 1, wrong.output
-    assert json.loads(wrong.stdout)["differences_by_kind"] == {"unexpected": 1}
+    report = json.loads(wrong.stdout)
+    assert (report["differences_by_kind"], report["compared_by_topic"]["joined"] > PAIRS / 2) == (
+        {"unexpected": 1},
+        True,
+    )
