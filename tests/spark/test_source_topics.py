@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from helpers.kafka import Feed, Pipeline, Sent, Source, read, topics_partitions, truth, zipf_records
+from helpers.kafka import SLOW_FETCHES, Feed, Pipeline, Sent, Source, read, topics_partitions, truth, zipf_records
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.watermark import WatermarkState
 from skewless.cli.main import main
@@ -29,12 +29,14 @@ from skewless.wire.topic_partition import TopicPartition
 pytestmark = pytest.mark.thorough
 
 LATENESS_S = 20
-RECORDS = 8_000
-MOST = 500_000
+RECORDS = 2_000
+MOST = 125_000
 """Records of a feed that ends when the test has killed what it kills."""
 SPAN_S = 30_000
 """Event time of `MOST` records."""
-SHORT = {"topic.metadata.refresh.interval.ms": 1_000}
+RATE = 500
+"""Records per second of a feed."""
+SHORT = {**SLOW_FETCHES, "topic.metadata.refresh.interval.ms": 1_000}
 """Options of consumers that look for topics and partitions each second."""
 
 
@@ -111,7 +113,7 @@ def test_pipeline_with_two_topics_and_a_killed_splitter_equals_a_plain_count_and
     assert topics_partitions(tested.admin, tested.settings.topic("tuples")) == 3
     small.send(records(2, seed=1))
     most = zipf_records(MOST, 3, seed=2, keys=300, span_s=SPAN_S)
-    with Feed(large, most, rate=2_000) as feed, tested.running(armed=True) as supervisor:
+    with Feed(large, most, rate=RATE) as feed, tested.running(armed=True) as supervisor:
         for name in ("splitter-0", "router-0", "splitter-1"):
             tested.kill_in_transaction(supervisor, name)
         feed.finish()
@@ -169,7 +171,7 @@ def test_pipeline_whose_topic_gets_partitions_while_its_processes_are_killed_equ
     grown = threading.Event()
     most = zipf_records(MOST, 5, seed=20, keys=300, span_s=SPAN_S)
     fed = ((partition if grown.is_set() else partition % 2, value) for partition, value in most)
-    with Feed(source, fed, rate=2_000) as feed, tested.running(armed=True) as supervisor:
+    with Feed(source, fed, rate=RATE) as feed, tested.running(armed=True) as supervisor:
         look_after(supervisor, lambda: reads(tested, source.topic, 2))
         source.add_partitions(5)
         grown.set()
