@@ -120,7 +120,7 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
 def test_audit_of_two_producers_with_jitter_and_the_default_settings_has_no_late_tuple(
     broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    times = START_MS + 5 * np.arange(20_000) - np.random.default_rng(32).integers(0, 50, 20_000)
+    times = START_MS + 25 * np.arange(4_000) - np.random.default_rng(32).integers(0, 50, 4_000)
     rows = [(number % 2, at) for number, at in enumerate(times.tolist())]
     source = Source(broker, 2)
     source.send(

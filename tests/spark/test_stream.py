@@ -21,7 +21,7 @@ from skewless.errors import UnreachableError
 CLICK = record_of("Click", key="string", value="int", time={"type": "long", "logicalType": "timestamp-millis"})
 PARTITIONS = 3
 LATENESS_S = 10
-RECORDS = 6_000
+RECORDS = 3_000
 
 pytestmark = pytest.mark.usefixtures("spark")
 
