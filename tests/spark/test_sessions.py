@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 PARTITIONS = 4
 LATENESS_MS, GAP_MS, MAX_MS = 20_000, 7_000, 120_000
 SESSION = {"session": {"gap_s": GAP_MS / 1000, "max_s": MAX_MS / 1000}}
-MOST = 400_000
+MOST = 200_000
 """Upper bound of the records of a feed that ends when all stages were killed."""
+RATE = 500
 START_MS = 1_767_225_600_000
+STEP_MS = 60
+"""Event time between two records of a partition."""
 
 Sessions = dict[tuple[int, int, str], tuple[int, int]]
 """Count and sum by start and end of the session, and key."""
@@ -43,7 +46,7 @@ def made_up(count: int, seed: int = 7) -> Iterator[Sent]:
     keys = np.minimum(random.zipf(1.3, count), 500)
     delays = random.integers(0, 10_000, count) + np.where(random.random(count) < 0.02, 60_000, 0)
     for number in range(count):
-        time = START_MS + number // PARTITIONS * 20 - int(delays[number])
+        time = START_MS + number // PARTITIONS * STEP_MS - int(delays[number])
         yield number % PARTITIONS, b'{"key":"k%d","value":%d,"time":%d}' % (keys[number], number % 100, time)
 
 
@@ -109,7 +112,7 @@ def test_sessions_with_every_stage_killed_equal_a_plain_loop_the_table_and_the_a
     sink = {"url": f"sqlite://{tmp_path}/results.db", "table": "results"}
     aggregator = {"window": SESSION, "emit": emit}
     pipeline = Pipeline(broker, tmp_path, source, aggregator=aggregator, sink=sink, **SECTIONS)
-    with Feed(source, made_up(MOST), 1_500) as feed, pipeline.running(armed=True) as supervisor:
+    with Feed(source, made_up(MOST), RATE) as feed, pipeline.running(armed=True) as supervisor:
         for stage in STAGES:
             pipeline.kill_in_transaction(supervisor, f"{stage}-0")
             supervisor.kill("sink-0")
@@ -138,12 +141,12 @@ def test_sessions_of_stream_equal_a_plain_loop_and_the_audit(
 ) -> None:
     source = Source(broker, PARTITIONS)
     pipeline = Pipeline(broker, tmp_path, source, aggregator={"window": SESSION, "emit": emit}, **SECTIONS)
-    records = list(made_up(6_000))
+    records = list(made_up(2_000))
     end_ms = START_MS + 3_600_000
     closing = [
         (partition, b'{"key":"last","value":0,"time":%d}' % (end_ms + LATENESS_MS)) for partition in range(PARTITIONS)
     ]
-    for portion in (records[:3_000], records[3_000:], closing):
+    for portion in (records[:1_000], records[1_000:], closing):
         source.send(portion)
         output_of("stream", "-f", str(pipeline.file), "--available-now", "--checkpoint", str(tmp_path / "checkpoint"))
     expected, _ = plain_sessions((record.partition, record.value) for record in read(broker, source.topic))
