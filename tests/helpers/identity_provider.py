@@ -114,7 +114,8 @@ class IdentityProvider:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
+        # The thread of a request does the handshake, and closes its socket if it fails.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         self.url = f"https://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

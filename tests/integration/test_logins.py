@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -14,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.identity_provider import IdentityProvider
 from helpers.kafka import START_MS, create_with
+from helpers.stage_hosts import share_host, stage_host
 from helpers.waiting import until
 from integration.secured import (
     ADMIN,
@@ -30,6 +31,7 @@ from integration.secured import (
     make_keys,
     token_broker,
 )
+from skewless.cli.main import main
 from skewless.config import acls, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
@@ -119,15 +121,14 @@ def token_login(secured: Secured, keys: Keys, provider: IdentityProvider) -> dic
 
 
 def run_pipeline(folder: Path, kafka: dict[str, Any], name: str = "p") -> str:
-    """Create the topics and run all stages to the end of the source. Returns what the commands print."""
+    """Create the topics and run all stages to the end of the source. Returns what the commands and stages print."""
     file = folder / "pipeline.yaml"
     file.write_text(json.dumps({**SMALL, "name": name, "kafka": kafka}))
     output = ""
     for command in (["topics", "apply"], ["up", "--drain", "--verbose"]):
-        program = [sys.executable, "-m", "skewless", *command, "--file", str(file)]
-        ended = subprocess.run(program, capture_output=True, text=True, timeout=RUN_S, check=False)
-        output += ended.stdout + ended.stderr
-        assert ended.returncode == 0, output
+        ended = CliRunner().invoke(main, [*command, "--file", str(file)])
+        output += ended.output
+        assert ended.exit_code == 0, output
     return output
 
 
@@ -151,8 +152,9 @@ def counts(secured: Secured, topic: str = "p.aggregates") -> dict[str, int]:
 
 
 def test_pipeline_with_tokens_counts_exactly_and_renews_its_tokens(
-    by_token: Secured, keys: Keys, provider: IdentityProvider, tmp_path: Path
+    by_token: Secured, keys: Keys, provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    share_host(monkeypatch)
     output = run_pipeline(tmp_path, token_login(by_token, keys, provider))
     assert counts(by_token) == dict.fromkeys((f"k{number}" for number in range(KEYS)), RECORDS // KEYS)
     assert (CLIENT, SCOPE) in provider.issued
@@ -182,6 +184,7 @@ def test_pipeline_with_msk_iam_logs_in_with_the_tokens_of_the_signer(
 ) -> None:
     signer = SIGNER.format(login=f"{CLIENT}:{SECRET}", url=provider.token_url, ca=str(keys.ca))
     (tmp_path / "aws_msk_iam_sasl_signer.py").write_text(signer)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     allow(by_token, CLIENT, "m")
     sasl = {"mechanism": "OAUTHBEARER", "msk_iam": {"region": "eu-west-1"}}
@@ -217,9 +220,8 @@ def test_stage_with_tokens_survives_an_outage_of_the_provider(
         committed = offsets.committed("p-splitter", "raw").get(0)
         return committed is not None and committed.offset >= offset
 
-    with (tmp_path / "log").open("wb") as log:
-        command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(file)]
-        child = subprocess.Popen(command, stderr=log)
+    arguments = ["run", "splitter", "--file", str(file)]
+    child = stage_host().start("splitter", arguments, os.environ, log=tmp_path / "log")
     try:
         until(partial(has_committed, send()))
         provider.available, began = False, time.monotonic()
@@ -230,7 +232,7 @@ def test_stage_with_tokens_survives_an_outage_of_the_provider(
         assert child.poll() is None
     finally:
         provider.available = True
-        child.terminate()
+        child.send_signal(signal.SIGTERM)
         child.wait(RUN_S)
     assert child.returncode == 0
     assert SECRET not in (tmp_path / "log").read_text()
@@ -238,7 +240,7 @@ def test_stage_with_tokens_survives_an_outage_of_the_provider(
 
 def refusal(kafka: dict[str, Any]) -> SkewlessError:
     """Return the error of a command with these settings."""
-    settings = PipelineSettings.model_validate({**SMALL, "kafka": {**kafka, "connect_timeout_s": 20}})
+    settings = PipelineSettings.model_validate({**SMALL, "kafka": {**kafka, "connect_timeout_s": 8}})
     with pytest.raises((BrokerError, UnreachableError)) as raised:
         topic_plan.check(settings)
     assert raised.value.exit_code == 3
@@ -272,7 +274,10 @@ def test_client_with_a_token_for_another_audience_is_refused_by_the_broker(by_to
     assert "refuses this client" in str(error)
 
 
-def test_pipeline_with_certificates_alone_counts_exactly(by_certificate: Secured, tmp_path: Path) -> None:
+def test_pipeline_with_certificates_alone_counts_exactly(
+    by_certificate: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_host(monkeypatch)
     assert by_certificate.client is not None
     kafka = {
         "bootstrap_servers": by_certificate.bootstrap,
