@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -49,12 +52,23 @@ SERVER_TIMEOUT_S = 900
 LONG_FILES = ("tests/acceptance/", "tests/spark/")
 """Folders whose files take minutes. They are the first, so that no worker ends long after the others."""
 
+MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there
+"""File system of Linux in memory. There a broker creates a partition in half of the CPU time."""
+NEEDED_BYTES = 12 * 2**30
+"""Free memory from which temporary files are in memory. Those of a run of all tests have some GB."""
+
 LOG_LINES = 6
 """Lines of each log of a failed test that pytest prints."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "TMPDIR" not in os.environ and has_space_in_memory():
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
     config.pluginmanager.register(Costs())
+
+
+def has_space_in_memory() -> bool:
+    return MEMORY.is_dir() and min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > NEEDED_BYTES
 
 
 @pytest.hookimpl(optionalhook=True)
