@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from skewless.kafka.settings import TLS_FILES, KafkaSettings
 Client = TypeVar("Client")
 
 log = logging.getLogger(__name__)
+_IGNORED_OPTION = re.compile(r" is a (consumer|producer) property and will be ignored by this ")
 LIBRDKAFKA = "skewless.librdkafka"
 """Logger of librdkafka's lines."""
 
@@ -28,12 +30,15 @@ def librdkafka_version() -> str:
 
 
 def _needs_attention(line: logging.LogRecord) -> bool:
-    """Return whether a line is not that of a producer whose coordinator is not ready yet, as on a new broker.
+    """Return whether a line is neither of these.
 
-    librdkafka repeats this request by itself, and the start of the stage has a time limit.
+    - A producer whose coordinator is not ready yet, as on a new broker. librdkafka repeats this request by itself, and
+      the start of the stage has a time limit.
+    - A client ignores an option. `kafka.options` has those of consumers and of producers, and each client gets all.
     """
     text = line.getMessage()
-    return not (text.startswith("GETPID ") and text.endswith(": retrying"))
+    is_repeated = text.startswith("GETPID ") and text.endswith(": retrying")
+    return not (is_repeated or _IGNORED_OPTION.search(text))
 
 
 def librdkafka_logger() -> logging.Logger:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer, Producer
 
 from skewless.kafka.clients import LIBRDKAFKA, librdkafka_logger
 
@@ -38,3 +39,11 @@ def test_librdkafka_logger_leaves_out_requests_to_a_coordinator_that_are_repeate
     logger.error("%s [%s] Failed to acquire transactional PID: Broker: Denied", "GETPID", "p#1")
     logger.error("%s [%s] connect failed: retrying", "FAIL", "p#1")
     assert [line.partition(" ")[0] for line in caplog.messages] == ["GETPID", "FAIL"]
+
+
+def test_librdkafka_logger_leaves_out_options_of_the_other_kind_of_client(caplog: pytest.LogCaptureFixture) -> None:
+    options = {"bootstrap.servers": "localhost:1", "fetch.wait.max.ms": 200, "linger.ms": 5, "group.id": "g"}
+    clients = [kind({**options, "logger": librdkafka_logger()}) for kind in (Producer, Consumer)]
+    clients[0].poll(0)
+    clients[1].close()
+    assert [message for message in caplog.messages if message.startswith("CONFWARN")] == []
