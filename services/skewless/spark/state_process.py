@@ -107,5 +107,6 @@ def _answer(connection: Connection, secret: bytes) -> None:
         try:
             result = function(*arguments)
         except Exception as error:  # noqa: BLE001 - the caller raises it
-            failure = error
+            # With its traceback, it would keep this frame and the clients of the others until Python looks for cycles.
+            failure = error.with_traceback(None)
         connection.send((failure, result))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
+import weakref
 from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -12,6 +14,7 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
+from helpers.waiting import until
 from skewless.errors import FencedError
 from skewless.spark import state_process
 from skewless.spark.state_process import Address
@@ -19,6 +22,20 @@ from skewless.spark.state_process import Address
 SECRET = secrets.token_bytes(32)
 LIMIT_S = 30.0
 SPAWN = get_context("spawn")
+
+
+_clients: list[weakref.ref[set[str]]] = []
+
+
+def failing_with_a_client() -> None:
+    client = {"connection"}
+    _clients.append(weakref.ref(client))
+    raise FencedError("its transaction is over")
+
+
+def clients() -> int:
+    """Return how many clients of failed calls this process has not freed."""
+    return sum(client() is not None for client in _clients)
 
 
 def failing() -> None:
@@ -45,6 +62,17 @@ def test_call_runs_in_the_process_that_holds_the_state(holder: tuple[BaseProcess
     assert state_process.call(address, SECRET, LIMIT_S, os.getpid) == process.pid
     with pytest.raises(FencedError, match=f"in process {process.pid}"):
         state_process.call(address, SECRET, LIMIT_S, failing)
+
+
+def test_call_that_fails_leaves_nothing_in_the_process_of_the_state(
+    holder: tuple[BaseProcess, Address],
+) -> None:
+    _, address = holder
+    state_process.call(address, SECRET, LIMIT_S, gc.disable)
+    for _ in range(3):
+        with pytest.raises(FencedError):
+            state_process.call(address, SECRET, LIMIT_S, failing_with_a_client)
+    until(lambda: state_process.call(address, SECRET, LIMIT_S, clients) == 0, limit_s=LIMIT_S)
 
 
 def test_call_without_an_answer_runs_in_the_process_of_the_caller(holder: tuple[BaseProcess, Address]) -> None:
