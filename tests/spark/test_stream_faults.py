@@ -79,7 +79,7 @@ class Outage(threading.Thread):
     """Kills a broker, and starts it again after `DOWN_S`. The broker ends with the thread, which lives until `end`."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(name="outage")
+        super().__init__(name="outage", daemon=True)  # that of a failed test never ends
         self._broker = broker
         self._back, self._end = threading.Event(), threading.Event()
 
