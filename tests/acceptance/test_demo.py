@@ -41,14 +41,17 @@ def pages(tmp_path: Path) -> Path:
 
 @contextmanager
 def demo(temporary: Path, *args: str, log: IO[str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Run the demo in its own process session with an empty folder for temporary files.
+    """Run the demo in its own process session and a new folder, with an empty folder for temporary files.
 
     What it writes to stderr goes to the file `log`, if there is one, so that a test can read it while the demo runs.
     """
     temporary.mkdir()
+    folder = temporary.with_name("work")
+    folder.mkdir()
     child = subprocess.Popen(
         [sys.executable, "-m", "skewless", "demo", *args],
         env=os.environ | {"TMPDIR": str(temporary), "SKEWLESS__ROUTER__WORKERS": "3"},
+        cwd=folder,
         stdout=subprocess.PIPE,
         stderr=log or subprocess.PIPE,
         text=True,
@@ -84,7 +87,7 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     tools.prometheus()
     tools.chromium()  # its installation may take longer than the demo
     args = ["--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json"]
-    args += ["--report", str(tmp_path / "report.html"), "--database", str(tmp_path / "counts.db"), "--prometheus"]
+    args += ["--report", str(tmp_path / "report.html"), "--prometheus"]
     printed = tmp_path / "demo.log"
     with printed.open("w") as log, demo(tmp_path / "tmp", *args, log=log) as child:
         opened = open_live_page(printed)
@@ -121,12 +124,14 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     assert entries["report"] == str(tmp_path / "report.html")
     commands = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
     assert [command.split()[0] for command in commands] == ["sqlite3", "skewless"]
+    folder = tmp_path / "work"
+    assert entries["database"] == str(folder / "skewless-demo.db")
     with closing(sqlite3.connect(entries["database"])) as connection:
         (query,) = re.findall('"(SELECT .*)"', commands[0])
         assert next(connection.execute(query))[0] == "page 0"
         assert connection.execute("SELECT sum(count) FROM pages").fetchone() == (LINES - 2,)
     shown = subprocess.run(
-        [sys.executable, "-m", *shlex.split(commands[1])], capture_output=True, text=True, check=True
+        [sys.executable, "-m", *shlex.split(commands[1])], cwd=folder, capture_output=True, text=True, check=True
     )
     assert re.fullmatch(r"(\S+Z  page \d+  count \d+  sum \d+\n){5}", shown.stdout)
     assert shown.stdout in text
@@ -154,7 +159,7 @@ def check_report(page: str, text: str, groupings: Sequence[Mapping[str, Any]]) -
 
 @pytest.mark.spark
 def test_demo_stopped_by_sigint_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
-    with demo(tmp_path / "tmp", "--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db")) as child:
+    with demo(tmp_path / "tmp", "--input", str(pages), "--no-report") as child:
         assert child.stdout is not None
         assert any(line.startswith("Running key, partial_key and even at the same time") for line in child.stdout)
         # the demo, the broker, and a process per stage and grouping
@@ -174,7 +179,7 @@ def stop(child: subprocess.Popen[str], number: signal.Signals, code: int) -> Non
 @pytest.mark.thorough
 @pytest.mark.spark
 def test_demo_of_one_grouping_stopped_by_sigterm_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
-    args = ["--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db"), "--grouping", "even"]
+    args = ["--input", str(pages), "--no-report", "--grouping", "even"]
     with demo(tmp_path / "tmp", *args) as child:
         until(lambda: len(of_session(child.pid)) >= 7, limit_s=WAIT_S)  # the demo, the broker, and the stages
         stop(child, signal.SIGTERM, 143)

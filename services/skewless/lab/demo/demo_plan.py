@@ -99,8 +99,10 @@ class Plan:
 
         With a `database`, it stores the counts in this file of SQLite.
         """
-        grouping = self.groupings[-1]
-        sink = {"url": f"sqlite://{quote(str(database))}", "table": self.table, "transaction_rows": 20_000}
+        grouping, sink = self.groupings[-1], None
+        if database is not None:
+            url = f"sqlite://{quote(str(database.absolute()))}"
+            sink = {"url": url, "table": self.table, "transaction_rows": 20_000}
         return PipelineSettings.model_validate(
             {
                 "name": f"{self.dataset}-{grouping.replace('_', '-')}",
@@ -114,7 +116,7 @@ class Plan:
                 "worker": {"pane_s": min(window_s / PANES_PER_WINDOW, _DAY)},
                 "aggregator": {"window_s": window_s, "emit": "final"},
                 "observer": {"tick_s": min(window_s, _DAY)},
-                "sink": None if database is None else sink,
+                "sink": sink,
             }
         )
 

@@ -230,7 +230,7 @@ class Demo:
             self._print_event,
             host=self._host,
         )
-        final = self._plan.pipeline(bootstrap, window_s, database.resolve())
+        final = self._plan.pipeline(bootstrap, window_s, database)
         self.pipeline_file = demo_table.keep(stored, database, final)
 
     def _evaluate(self, report: Path) -> None:

@@ -48,6 +48,15 @@ def test_demo_plan_live_stream_has_the_rate_of_all_workers_up_to_the_published_o
     assert 1000 / settings.worker.cost.process_duration_ms == plan.worker_rate == 100
 
 
+def test_demo_plan_database_without_a_folder_is_in_the_present_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = make_plan((), (), 10).pipeline("127.0.0.1:9", 60, Path("counts 1.db"))
+    assert settings.sink is not None
+    assert settings.sink.url == f"sqlite://{tmp_path}/counts%201.db"
+
+
 def test_demo_plan_grouping_named_twice_runs_once() -> None:
     assert make_plan((), ("key", "shuffle", "key"), 10).groupings == ("key", "shuffle")
 
