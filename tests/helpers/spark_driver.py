@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -39,7 +38,6 @@ class Driver:
     def __init__(self, environment: Mapping[str, str]) -> None:
         spawn = multiprocessing.get_context("spawn")
         self._process = ProcessPoolExecutor(1, spawn, initializer=_prepare, initargs=({**environment},))
-        self._pid = self._process.submit(os.getpid).result(LIMIT_S)
 
     def run(self, *arguments: str, python: Path | None = None, own_python: str | None = None) -> Done:
         """Run a command to its end. Its options of Spark must be those of the first command.
@@ -48,18 +46,6 @@ class Driver:
         name of the one that runs with them. Spark sends both with each task.
         """
         return self._process.submit(_run, arguments, python, own_python).result(LIMIT_S)
-
-    @contextlib.contextmanager
-    def running(self, log: Path, *arguments: str) -> Iterator[None]:
-        """Run a command that ends with 0 after SIGTERM, which it gets at the end of the block. Writes its output."""
-        log.write_text("")
-        command = self._process.submit(_run_until_stopped, log, arguments)
-        try:
-            yield
-        finally:
-            if not command.done():
-                os.kill(self._pid, signal.SIGTERM)
-        assert command.result(LIMIT_S) == 0, log.read_text()
 
     def close(self) -> None:
         """End Spark and the process."""
@@ -114,12 +100,3 @@ def _tasks_in(python: Path | None, own_python: str | None) -> Iterator[None]:
         yield
     finally:
         context.pythonExec, context.environment = before
-
-
-def _run_until_stopped(log: Path, arguments: tuple[str, ...]) -> int:
-    with log.open("w", buffering=1) as output, contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        try:
-            main(arguments)
-        except SystemExit as end:
-            return int(end.code or 0)
-    raise AssertionError  # the command exits

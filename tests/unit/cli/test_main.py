@@ -186,6 +186,13 @@ def test_main_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raising(monkeypatch, KeyboardInterrupt()).exit_code == 130
 
 
+def run_config_check(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of Python with the arguments of `skewless config check`."""
+    command = [sys.executable, "-c", program, "config", "check"]
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
 @pytest.mark.parametrize("module", ["click", "skewless.cli.commands.config"])
 def test_main_import_that_ctrl_c_interrupts_and_that_goes_on_ends_with_130(module: str) -> None:
     program = f"""
@@ -199,13 +206,7 @@ class Interrupted:
 sys.meta_path.insert(0, Interrupted)
 run()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program, "config", "check"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
+    ended = run_config_check(program)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
@@ -222,13 +223,7 @@ def create_client(_):
 config.load_settings = create_client
 main.main()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program, "config", "check"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
+    ended = run_config_check(program)
     assert (ended.returncode, "Traceback" in ended.stderr) == (code, code == 70)
 
 
