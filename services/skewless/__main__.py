@@ -9,12 +9,10 @@ from skewless.cli.interrupts import end_at_once
 
 def run() -> None:
     """Run the command of this process's arguments, and end the process, at Ctrl-C also while it imports modules."""
-    if is_interruptible := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)
     from skewless.cli.main import main
 
-    if is_interruptible:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     main(prog_name="skewless")
 
 

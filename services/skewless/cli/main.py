@@ -116,7 +116,7 @@ class LazyGroup(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         """Run the command line. Without `args` it runs as the program, and this method ends the process."""
-        if args is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if args is None and signal.getsignal(signal.SIGINT) in {signal.default_int_handler, end_at_once}:
             signal.signal(signal.SIGINT, _interrupt)
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal or pipe may not have the characters of a key
@@ -158,12 +158,15 @@ class LazyGroup(click.Group):
 @contextlib.contextmanager
 def _ending_at_once() -> Iterator[None]:
     """Let Ctrl-C end the process at once until the end of the block, if this process runs the command line."""
-    if signal.getsignal(signal.SIGINT) is _interrupt:
-        signal.signal(signal.SIGINT, end_at_once)
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not _interrupt:
         yield
-        signal.signal(signal.SIGINT, _interrupt)
-    else:
+        return
+    signal.signal(signal.SIGINT, end_at_once)
+    try:
         yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -133,9 +133,9 @@ def encoding_of(record_keys: Sequence[bytes]) -> Encoding | None:
 
 
 def are_objects(record_keys: Sequence[bytes]) -> bool:
-    """Return whether most record keys look like JSON objects, as Debezium's do. As text they are not what a user means.
+    """Return whether most record keys look like JSON objects, as Debezium writes them.
 
-    Two texts can be the same object.
+    A pipeline would count by their texts, and two texts can be the same object.
     """
     return sum(key.startswith(b"{") and key.endswith(b"}") for key in record_keys) >= MIN_SHARE * len(record_keys)
 
