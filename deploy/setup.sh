@@ -24,7 +24,10 @@ make_venv() {
     "$python" -m venv --clear .venv || fail "$python cannot create a virtual environment: install its venv module"
 }
 
-install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-build-isolation "$@"; }
+export DIST_EXTRA_CONFIG="$PWD/requirements/wheels.cfg"
+install() {
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-build-isolation --no-compile "$@"
+}
 
 python=$(find_python)
 [ -n "$python" ] || fail "no Python 3.11 or newer was found: install it, or set PYTHON to its path"
@@ -38,5 +41,7 @@ for lock in requirements/build.txt requirements/lock.txt; do
     install --require-hashes -r "$lock" || fail "cannot install the packages of $lock: check the network or proxy"
 done
 install --no-deps --editable . || fail "cannot install skewless from this folder"
+# pip compiles with one core. A module that this Python cannot compile is none that it imports.
+.venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null || true
 .venv/bin/python -m skewless.lab.local.prefetch
 say "done: run .venv/bin/skewless"
