@@ -24,7 +24,7 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 PYTEST := $(BIN)/python -m pytest tests --dist loadfile --no-loadscope-reorder
 
 test: $(READY)  ## Test every part, in 10 minutes on two cores (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
-	@$(PYTEST) -m "not thorough" -n 4 $(ARGS)
+	@$(PYTEST) -m "not thorough" -n 5 $(ARGS)
 
 test-rest: $(READY)  ## Run what `make test` leaves out, and all examples of the laws
 	@$(PYTEST) -m "thorough or hypothesis" -n 4 --hypothesis-profile full $(ARGS)

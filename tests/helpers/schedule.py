@@ -9,12 +9,19 @@ WORKERS = {
     "tests/spark/": {"gw0", "gw1"},
     "tests/integration/registry/": {"gw2"},
     "tests/integration/sql/": {"gw2"},
+    "tests/unit/": {"gw4"},
+    "tests/laws/": {"gw4"},
+    "tests/vectors/": {"gw4"},
 }
-"""Folders whose tests share a server, and their workers, because each worker starts a server of its own."""
+"""Folders and the workers that begin with them.
+
+Each worker starts servers of its own, so tests that share a server keep to few workers. The tests of the last worker
+need no server and never wait: they use the time of the cores while the tests of processes wait.
+"""
 
 
 class ServerScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives each worker first the files that need its servers, then those without, and others only at the end."""
+    """Gives each worker first the files of its folders, then those of no worker, and others only at the end."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=lambda file: rank(file, node.gateway.id)), last=False)
@@ -22,6 +29,6 @@ class ServerScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has n
 
 
 def rank(file: str, worker: str) -> int:
-    """Return 0 for a file whose server the worker has, 1 for a file without a server, and else 2."""
+    """Return 0 for a file of a folder of the worker, 1 for a file of no worker, and else 2."""
     workers = next((of_folder for folder, of_folder in WORKERS.items() if file.startswith(folder)), None)
     return 1 if workers is None else 0 if worker in workers else 2

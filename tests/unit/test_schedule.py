@@ -1,4 +1,4 @@
-"""Files of tests that need a server run on the workers that have it."""
+"""Files of tests run on the workers that have their server or spare time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ def test_workers_of_folders_each_folder_has_tests() -> None:
     assert_none(folder for folder in WORKERS if not [*(ROOT / folder).glob("test_*.py")])
 
 
-def test_rank_worker_takes_files_of_its_server_first_and_of_others_last() -> None:
-    files = ["tests/integration/registry/test_client.py", "tests/laws/test_join.py", "tests/spark/test_join.py"]
+def test_rank_worker_takes_files_of_its_folders_first_and_of_others_last() -> None:
+    files = ["tests/integration/registry/test_client.py", "tests/chart/test_made.py", "tests/spark/test_join.py"]
     assert sorted(files, key=lambda file: rank(file, "gw0")) == [files[2], files[1], files[0]]
     assert sorted(files, key=lambda file: rank(file, "gw2")) == files
 
 
-def test_rank_of_a_worker_without_servers_begins_with_files_without_one() -> None:
-    assert rank("tests/laws/test_join.py", "gw3") < rank("tests/spark/test_join.py", "gw3")
+def test_rank_of_a_worker_without_folders_begins_with_files_of_no_worker() -> None:
+    assert rank("tests/chart/test_made.py", "gw3") < rank("tests/spark/test_join.py", "gw3")
+
+
+def test_rank_worker_of_units_begins_with_them() -> None:
+    files = ["tests/acceptance/test_kills.py", "tests/unit/test_schedule.py"]
+    assert sorted(files, key=lambda file: rank(file, "gw4")) == files[::-1]
