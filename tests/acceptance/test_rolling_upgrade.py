@@ -5,12 +5,14 @@ SKEWLESS_RATE=10000 sends more records per second.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from skewless import topology
 from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
+from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Supervisor
 
 pytestmark = pytest.mark.thorough
@@ -42,8 +45,8 @@ SHARED = [stage for stage in STAGES if not topology.stage(stage).singleton]
 
 
 @pytest.fixture(scope="session")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = package_of("0.2.0", tmp_path_factory.mktemp("released"))
+def package() -> Path:
+    folder = package_of("0.2.0")
     command = [sys.executable, "-c", "import skewless; print(skewless.__file__)"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": str(folder)})
     assert Path(done.stdout.strip()).is_relative_to(folder)
@@ -99,18 +102,32 @@ def await_commit(tested: Pipeline, supervisor: Supervisor, stage: str) -> None:
 def replace(tested: Pipeline, supervisor: Supervisor, stage: str, *, killed: bool) -> None:
     """Replace the process of a stage: stop or kill it, and start this version.
 
-    Kills happen in an open transaction, first of the process of 0.2.0, and then of the new one.
+    Kills happen in an open transaction, first of the process of 0.2.0, and then of the new one. A host forks the new
+    processes, which then need not load their code.
     """
-    name = f"{stage}-0"
-    replica = supervisor.processes[name]
-    replica.command = tested.armed_command(stage, 0)
-    if killed:
-        tested.kill_in_transaction(supervisor, name)
-        tested.kill_in_transaction(supervisor, name)
-    else:
-        assert replica.child is not None
-        assert child_process.stop(replica.child, grace_s=WAIT_S) == 0
+    supervisor.processes[f"{stage}-0"].command = tested.armed_command(stage, 0)
+    for _ in range(2 if killed else 1):
+        with ending(supervisor, f"{stage}-0") as child:
+            if killed:
+                tested.arm(f"{stage}-0", "written", "kill", topic=tested.settings.topic(WRITES[stage]))
+                until(lambda: child.poll() is not None, each=looking_after(supervisor))
+                assert child.returncode == -signal.SIGKILL
+            else:
+                assert child_process.stop(child, grace_s=WAIT_S) == 0
+        supervisor.processes[f"{stage}-0"].child = tested.start(stage, armed=True)
     await_commit(tested, supervisor, stage)
+
+
+@contextlib.contextmanager
+def ending(supervisor: Supervisor, name: str) -> Iterator[ChildProcess]:
+    """Yield a process that ends in the block, and that the supervisor does not restart."""
+    replica = supervisor.processes[name]
+    child, replica.child = replica.child, None
+    assert child is not None
+    try:
+        yield child
+    finally:
+        child_process.kill(child)
 
 
 def add_until_their_first_commits(tested: Pipeline, supervisor: Supervisor) -> None:

@@ -5,23 +5,38 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
+import tempfile
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from skewless.lab.local.folders import cache_folder, file_lock
 
 CLONE = Path(__file__).parents[2]
 COMMITS = {"0.2.0": "45a62fde67d74158eb69c9705ad4d9548ad18f55"}
 """Commit of each version. Not every clone has the tags."""
 
 
-def package_of(version: str, folder: Path) -> Path:
-    """Write the package of a version to a folder, and return the path to import it from.
+def package_of(version: str) -> Path:
+    """Return the path to import the package of a version from, in the cache of this machine.
 
-    Skips the test if the clone does not have the commit.
+    It keeps what Python and Numba have compiled, which costs as much CPU time as the processes of a test. Skips the
+    test if the clone does not have the commit.
     """
     # Version 0.2.0 imports it, and there is no wheel of it for Python 3.14.
     pytest.importorskip("datasketches", reason=f"version {version} does not run on this Python")
+    folder = cache_folder() / f"released-{COMMITS[version][:12]}"
+    with file_lock(cache_folder() / "released.lock"):
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=".released-") as temporary:
+                written = Path(temporary) / "package"
+                _write(version, written)
+                written.rename(folder)
+    return folder / "services"
+
+
+def _write(version: str, folder: Path) -> None:
     commit = COMMITS[version]
     archive = subprocess.run(
         ["git", "-C", str(CLONE), "archive", commit, "services", "pyproject.toml"],
@@ -42,4 +57,3 @@ def package_of(version: str, folder: Path) -> Path:
         for group, entries in project["entry-points"].items()
     )
     (metadata / "entry_points.txt").write_text("\n".join(groups) + "\n", encoding="utf-8")
-    return folder / "services"
