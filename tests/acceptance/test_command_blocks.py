@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +17,11 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from helpers.docs_blocks import ROOT, Block, blocks
-from helpers.followed_page import path_with_programs
+from helpers.followed_page import Reader
 from helpers.kafka import START_MS, create_topics
 from helpers.terminal import terminal
 from skewless.cli.main import main
-from skewless.lab.local.broker import Broker
+from skewless.lab.datasets import line_streams
 
 HERE = "here"
 CLUSTER = "not run: needs a Kubernetes cluster; `make test-kubernetes` installs the chart in one"
@@ -159,6 +158,8 @@ ADDRESS = "localhost:9092"
 CHECKS = {"choose-aggregates": "skewless config", "upgrade": "skewless config check -f pipeline.yaml\n"}
 """Pages of which `skewless config check` checks the pipeline, and the block with this command."""
 WAIT_S = 60.0
+SOURCES = 60
+"""Files of Python's standard library, which is the data set of the README."""
 
 
 def key_of(block: Block) -> str | None:
@@ -186,6 +187,7 @@ class Pages:
     folder: Path
     broker: str
     monkeypatch: pytest.MonkeyPatch
+    reader: Reader
     done: set[str]
 
     def enter(self, name: str, pipeline: str | None = None) -> None:
@@ -198,23 +200,7 @@ class Pages:
 
     def run(self, page: str, key: str, code: int = 0) -> str:
         """Run the commands of a block, of which the last ends with this code. Returns what they print."""
-        commands = self._commands(page, key)
-        ended = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", commands], capture_output=True, text=True, check=False
-        )
-        assert ended.returncode == code, f"{commands}: {ended.stdout}{ended.stderr}"
-        return ended.stdout + ended.stderr
-
-    def run_here(self, page: str, key: str) -> str:
-        """Run the commands of a block in this process, which is faster. All succeed. Returns what they print."""
-        output = ""
-        for line in self._commands(page, key).splitlines():
-            program, *arguments = shlex.split(line)
-            assert program == "skewless", line
-            result = CliRunner().invoke(main, arguments)
-            assert result.exit_code == 0, f"{line}: {result.output}"
-            output += result.output
-        return output
+        return self.reader.run(self._commands(page, key), code, errors=True)
 
     def answer(self, page: str, key: str, last: bytes) -> None:
         """Run the commands of a block in a terminal, and answer their questions with yes. All succeed.
@@ -238,11 +224,13 @@ class Pages:
 
 
 @pytest.fixture
-def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    with Broker() as broker:  # of its own, because the pages name the topics
-        monkeypatch.setenv("PATH", path_with_programs(tmp_path))
-        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker.bootstrap)
-        yield Pages(tmp_path, broker.bootstrap, monkeypatch, set())
+def pages(broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pages:
+    reader = Reader(tmp_path, broker, monkeypatch)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    # The whole library has millions of words. Another test has it.
+    few = line_streams.sources()[:SOURCES]
+    monkeypatch.setattr(line_streams, "sources", lambda: few)
+    return Pages(tmp_path, broker, monkeypatch, reader, set())
 
 
 def pipeline_of(page: str) -> str:
@@ -279,14 +267,14 @@ def send_orders(broker: str) -> None:
 def check_sizes(pages: Pages) -> None:
     create_topics(pages.broker, {"pageviews.raw": 4})
     pages.enter("pageviews", pipeline_of("docs/how-to/size-topics.md"))
-    sizes = pages.run_here("docs/how-to/size-topics.md", "skewless topics apply")
+    sizes = pages.run("docs/how-to/size-topics.md", "skewless topics apply")
     assert "would create pageviews.tuples  4 partitions" in sizes
     assert "At 10,000 records/s with 50,000 keys of 20 bytes" in sizes
 
 
 def check_plan(pages: Pages) -> None:
     send_orders(pages.broker)
-    assert "Recommended: " in pages.run_here("docs/how-to/plan.md", "skewless plan")
+    assert "Recommended: " in pages.run("docs/how-to/plan.md", "skewless plan")
 
 
 def check_history(pages: Pages) -> None:
@@ -303,51 +291,49 @@ def lines_of_keys(count: int) -> str:
 
 
 @pytest.mark.thorough
-@pytest.mark.broker
-@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None:
     pages.enter("words", pipeline_of("README.md"))
     assert pages.run("README.md", "make setup").count("finished, exit code 0") == 5
-    assert "windows  all are closed" in pages.run_here("docs/how-to/watch.md", "skewless status")
-    assert "words.aggregates" in pages.run_here("docs/how-to/read-results.md", "skewless topics asyncapi")
+    assert "windows  all are closed" in pages.run("docs/how-to/watch.md", "skewless status")
+    assert "words.aggregates" in pages.run("docs/how-to/read-results.md", "skewless topics asyncapi")
 
     pages.enter("clicks")
     topic = ["produce", "zipf", "--topic", "clicks", "--partitions", "4", "--records", "20000", "-q"]
     assert CliRunner().invoke(main, topic).exit_code == 0
     page = "docs/how-to/inspect-a-topic.md"
-    assert "Hottest keys of key" in pages.run_here(page, "skewless inspect clicks --bootstrap-servers")
+    assert "Hottest keys of key" in pages.run(page, "skewless inspect clicks --bootstrap-servers")
     failed = pages.run(page, "skewless inspect clicks --fail-if", code=1)
     assert "error: max_share > 0.05: it is 0.13" in failed
     assert "max_over_avg > 1.5: it is" not in failed
-    assert pages.run_here(page, "skewless init").count("  count ") == 10
+    assert pages.run(page, "skewless init").count("  count ") == 10
     # Of the pipelines with many results, this one has the fewest.
     assert pages.run("docs/how-to/read-results.md", "skewless results").count("  count ") == 10
     assert Path("results.csv").read_text().count("\n") > 10
     Path("keys.tsv").write_text(lines_of_keys(2_000))
     Path("ticks.tsv").write_text(lines_of_keys(2_000))
-    assert "Recommended: " in pages.run_here("README.md", "skewless simulate")
-    assert "Recommended: " in pages.run_here("docs/how-to/aggregate-locally.md", "skewless simulate")
+    assert "Recommended: " in pages.run("README.md", "skewless simulate")
+    assert "Recommended: " in pages.run("docs/how-to/aggregate-locally.md", "skewless simulate")
 
     pages.enter("texts")
     Path("LICENSE").write_text((ROOT / "LICENSE").read_text())
     assert "dynamic_key" in pages.run("docs/how-to/compare-groupings.md", "tr -cs")
-    assert "dynamic_key" in pages.run_here("docs/how-to/compare-groupings.md", "skewless simulate")
+    assert "dynamic_key" in pages.run("docs/how-to/compare-groupings.md", "skewless simulate")
     assert set(Path("workers.txt").read_text().split()) <= set(map(str, range(10)))
 
     send_sales(pages.broker)
     pages.enter(
         "shop", json.dumps({"name": "shop", "source": {"topic": "sales"}, "splitter": {"key": {"field": "user"}}})
     )
-    assert "created shop.tuples" in pages.run_here("docs/how-to/upgrade.md", "skewless topics apply")
+    assert "created shop.tuples" in pages.run("docs/how-to/upgrade.md", "skewless topics apply")
     send_dead_letter(pages.broker)
     page = "docs/how-to/read-any-topic.md"
-    assert 'value        {"name": "a"}' in pages.run_here(page, "skewless dead-letters list")
-    replayed = pages.run_here(page, "skewless dead-letters replay")
+    assert 'value        {"name": "a"}' in pages.run(page, "skewless dead-letters list")
+    replayed = pages.run(page, "skewless dead-letters replay")
     assert "1 record replayed to sales\n" in replayed
     assert "1 record replayed to sales-to-repair\n" in replayed
     page = "docs/how-to/start-again.md"
-    assert "left out: 1 record replayed before" in pages.run_here(page, "skewless dead-letters")
+    assert "left out: 1 record replayed before" in pages.run(page, "skewless dead-letters")
     pages.answer(page, "skewless reset -f pipeline.yaml --to-start", b"created topic shop.replays")
     pages.answer(page, "skewless reset -f pipeline.yaml --delete", b"deleted topic shop.replays")
 
@@ -357,10 +343,10 @@ def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None
 
     for name, key in CHECKS.items():
         pages.enter(name, pipeline_of(f"docs/how-to/{name}.md"))
-        assert "is valid" in pages.run_here(f"docs/how-to/{name}.md", key)
+        assert "is valid" in pages.run(f"docs/how-to/{name}.md", key)
     page = "docs/how-to/secured-cluster.md"
     pages.enter("secured-cluster", pipeline_of(page))
-    assert "team-a.splitter" in pages.run_here(page, "skewless topics acls -f pipeline.yaml --principal")
+    assert "team-a.splitter" in pages.run(page, "skewless topics acls -f pipeline.yaml --principal")
     pages.run(page, "skewless topics acls -f pipeline.yaml --format")
     assert "kafka-acls.sh" in Path("rights.sh").read_text()
     assert "KafkaUser" in Path("users.yaml").read_text()

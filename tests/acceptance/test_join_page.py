@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 
 from helpers.docs_blocks import ROOT
-from helpers.followed_page import follow
+from helpers.followed_page import Reader
 
 pytestmark = pytest.mark.thorough
 
 
-@pytest.mark.broker
-def test_join_page_commands_as_written_give_the_documented_counts(tmp_path: Path) -> None:
-    up, pairs, check, _ = follow(ROOT / "docs" / "how-to" / "join.md", tmp_path)
+def test_join_page_commands_as_written_give_the_documented_counts(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(tmp_path, broker, monkeypatch)
+    up, pairs, check = reader.follow(ROOT / "docs" / "how-to" / "join.md", tmp_path / "work")
     assert up.startswith("pipeline.yaml: pipeline ads is valid")
     assert up.count("finished, exit code 0") == 1
     counts = {topic: int(count) for topic, count, *_ in map(str.split, pairs.splitlines())}
