@@ -5,9 +5,9 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import shlex
 import signal
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from helpers.docs_blocks import ROOT, blocks
-from helpers.followed_page import path_with_programs
 from helpers.kafka import (
     STAGES,
     WRITES,
@@ -31,7 +31,10 @@ from helpers.kafka import (
     truth,
     zipf_records,
 )
+from helpers.stage_hosts import stage_host
 from helpers.waiting import WAIT_S, until
+from skewless.cli.main import main
+from skewless.lab.local import child_process
 from skewless.lab.local.child_process import ChildProcess
 from skewless.operations.readiness import readiness
 
@@ -117,19 +120,22 @@ def test_one_process_has_one_port_and_ends_cleanly(
 
 @pytest.mark.thorough
 def test_page_of_one_process_its_commands_as_written_run_and_grow(
-    broker: str, tested: Pipeline, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: str, tested: Pipeline, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone, grown = (block.text.splitlines() for block in blocks(PAGE) if block.language == "sh")
-    create, *runs = [*alone, *grown]
-    monkeypatch.setenv("PATH", path_with_programs(tmp_path))
+    create, *runs = (shlex.split(command) for command in [*alone, *grown])
+    assert {command[0] for command in [create, *runs]} == {"skewless"}
     monkeypatch.chdir(tested.folder)
-    assert subprocess.run(shlex.split(create), check=False).returncode == 0
+    assert CliRunner().invoke(main, create[1:]).exit_code == 0
     with endless(source) as feed:
-        for command in runs:
-            with subprocess.Popen(shlex.split(command)) as process:
+        for _, *arguments in runs:
+            process = stage_host().start("page", arguments, os.environ, log=tested.folder / "page.log")
+            try:
                 progress(tested)
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(WAIT_S) == 0
+            finally:
+                child_process.kill(process)
         feed.finish()
     assert failures(broker, tested) == []
 
@@ -221,9 +227,12 @@ def test_one_process_stage_is_replaced_ends_with_its_exit_code_and_commits_the_o
 def test_one_process_killed_in_the_transaction_of_each_stage_gives_exact_results(
     broker: str, tested: Pipeline, source: Source
 ) -> None:
-    """Each stage is killed at each of the points."""
+    """Each stage is killed at two of the points, and at each point at least two stages are.
+
+    A kill ends the transactions of all stages, of which most are then at other points.
+    """
     with endless(source) as feed:
-        for topic, point in itertools.product(WRITES.values(), KILL_POINTS):
+        for topic, point in zip([*WRITES.values()] * 2, itertools.cycle(KILL_POINTS), strict=False):
             child = tested.start("all", armed=True)
             progress(tested)
             tested.arm("all-0", point, "kill", topic=tested.settings.topic(topic))
