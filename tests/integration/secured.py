@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from helpers.identity_provider import ISSUER, IdentityProvider
+from helpers.kafka import free_ports
 from skewless.config import acls
 from skewless.config.acls import Operation
 from skewless.lab.local.broker import Broker
@@ -93,6 +94,8 @@ class Secured:
     """Options of librdkafka with which the administrator logs in."""
     client: Pair | None = None
     """Client certificate, if the broker requires one."""
+    mutual: Secured | None = None
+    """The same broker at a listener that requires client certificates, if it has one."""
 
     def kafka(self, user: str, password: str) -> dict[str, object]:
         """Return the section `kafka` of a pipeline's file, for a user."""
@@ -143,25 +146,24 @@ def _entry(user: str, right: acls.AclBinding, operation: Operation) -> tuple[Any
 
 @contextlib.contextmanager
 def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
-    """Run a broker whose keys are created in `folder`. If `mutual`, clients need a certificate and a password."""
+    """Run a broker whose keys are created in `folder`, and whose clients need a password.
+
+    With `mutual`, it has another listener, whose clients need a certificate and a password.
+    """
     keys = make_keys(folder)
-    properties = _listener("SASL_SSL", keys.server) | {
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
-        "listener.name.client.scram-sha-512.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        ),
-        # SCRAM users are created over a connection, so the first user needs another mechanism.
-        "listener.name.client.plain.sasl.jaas.config": (
-            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{ADMIN_PASSWORD}";'
-        ),
-    }
-    shown = keys.client if mutual else None
-    if mutual:
-        properties |= _required_certificates(keys.ca)
+    properties = _listener("SASL_SSL", keys.server) | _passwords("client")
     login = {"sasl.mechanism": "PLAIN", "sasl.username": ADMIN, "sasl.password": ADMIN_PASSWORD}
-    options = {"security.protocol": "SASL_SSL", **login, **_trust(keys.ca), **(shown.options() if shown else {})}
-    with Broker(properties=properties, client=options) as broker:
-        yield Secured(broker.bootstrap, keys.ca, options, shown)
+    options = {"security.protocol": "SASL_SSL", **login, **_trust(keys.ca)}
+    port, other = free_ports(2) if mutual else (None, None)
+    if port and other:
+        properties |= _listeners(port, other) | _passwords("mutual") | _required_certificates(keys.ca, "mutual")
+        properties |= _own_key(keys.server, "mutual")
+    with Broker(port=port, properties=properties, client=options) as broker:
+        secured = Secured(broker.bootstrap, keys.ca, options)
+        if other:
+            address, shown = f"127.0.0.1:{other}", options | keys.client.options()
+            secured = replace(secured, mutual=Secured(address, keys.ca, shown, keys.client))
+        yield secured
 
 
 @contextlib.contextmanager
@@ -212,8 +214,7 @@ def _listener(protocol: str, server: Path) -> dict[str, str]:
     """Return the properties of a listener for clients with TLS, and of ACLs without which nothing is allowed."""
     return {
         "listener.security.protocol.map": f"CLIENT:{protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "listener.name.client.ssl.keystore.type": "PEM",
-        "listener.name.client.ssl.keystore.location": str(server),
+        **_own_key(server, "client"),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "false",
         # ANONYMOUS is the user of the server's own listeners, which do not authenticate.
@@ -221,11 +222,43 @@ def _listener(protocol: str, server: Path) -> dict[str, str]:
     }
 
 
-def _required_certificates(ca: Path) -> dict[str, str]:
+def _listeners(client: int, mutual: int) -> dict[str, str]:
+    """Return the properties of two listeners for clients, at these ports."""
+    internal, controller = free_ports(2)
+    ports = {"CLIENT": client, "MUTUAL": mutual, "INTERNAL": internal, "CONTROLLER": controller}
+    *advertised, own = (f"{name}://127.0.0.1:{port}" for name, port in ports.items())
     return {
-        "listener.name.client.ssl.client.auth": "required",
-        "listener.name.client.ssl.truststore.type": "PEM",
-        "listener.name.client.ssl.truststore.location": str(ca),
+        "listener.security.protocol.map": "CLIENT:SASL_SSL,MUTUAL:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": ",".join([*advertised, own]),
+        "advertised.listeners": ",".join(advertised),
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+    }
+
+
+def _own_key(server: Path, listener: str) -> dict[str, str]:
+    name = f"listener.name.{listener}.ssl.keystore"
+    return {f"{name}.type": "PEM", f"{name}.location": str(server)}
+
+
+def _passwords(listener: str) -> dict[str, str]:
+    """Return the properties of a listener whose users have SCRAM passwords, and the administrator a plain one."""
+    return {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+        f"listener.name.{listener}.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        # SCRAM users are created over a connection, so the first user needs another mechanism.
+        f"listener.name.{listener}.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{ADMIN_PASSWORD}";'
+        ),
+    }
+
+
+def _required_certificates(ca: Path, listener: str = "client") -> dict[str, str]:
+    return {
+        f"listener.name.{listener}.ssl.client.auth": "required",
+        f"listener.name.{listener}.ssl.truststore.type": "PEM",
+        f"listener.name.{listener}.ssl.truststore.location": str(ca),
     }
 
 

@@ -170,7 +170,7 @@ def write_file(folder: Path, user: str, content: dict[str, Any]) -> Path:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """Run a broker with a user per role and per case, each with its ACLs."""
-    with secured_broker(tmp_path_factory.mktemp("keys")) as running:
+    with secured_broker(tmp_path_factory.mktemp("keys"), mutual=True) as running:
         rights = {**acls.acls_for(settings_of(None, "")), **{str(case): case.left for case in CASES}}
         lesser = settings_of(None, "", guarantee="at_least_once")
         rights["at-least-once"] = acls.acls_for(lesser)["splitter"]
@@ -462,18 +462,18 @@ def test_client_untrusted_certificate_authority_is_reported_with_its_cause(secur
 
 
 @pytest.mark.thorough
-def test_broker_with_mutual_tls_accepts_client_certificates_and_refuses_others(tmp_path: Path) -> None:
-    with secured_broker(tmp_path, mutual=True) as mutual:
-        create_with(AdminClient(mutual.admin_options()), {"raw": 1})
-        known = document(mutual, ADMIN)
-        known["kafka"]["sasl"] = {"mechanism": "PLAIN", "username": ADMIN, "password": ADMIN_PASSWORD}
-        settings = PipelineSettings.model_validate(known)
-        topic_plan.apply(settings)
-        assert topic_plan.check(settings).created == ()
+def test_broker_with_mutual_tls_accepts_client_certificates_and_refuses_others(secured: Secured) -> None:
+    mutual = secured.mutual
+    assert mutual is not None
+    known = document(mutual, ADMIN, "mutual")
+    known["kafka"]["sasl"] = {"mechanism": "PLAIN", "username": ADMIN, "password": ADMIN_PASSWORD}
+    settings = PipelineSettings.model_validate(known)
+    topic_plan.apply(settings)
+    assert topic_plan.check(settings).created == ()
 
-        known["kafka"]["connect_timeout_s"] = 5
-        known["kafka"]["tls"] = {"ca": str(mutual.ca)}
-        # The broker closes the connection after the TLS handshake. librdkafka does not always receive the reason.
-        with pytest.raises((BrokerError, UnreachableError), match="security") as raised:
-            topic_plan.check(PipelineSettings.model_validate(known))
-        assert raised.value.exit_code == 3
+    known["kafka"]["connect_timeout_s"] = 5
+    known["kafka"]["tls"] = {"ca": str(mutual.ca)}
+    # The broker closes the connection after the TLS handshake. librdkafka does not always receive the reason.
+    with pytest.raises((BrokerError, UnreachableError), match="security") as raised:
+        topic_plan.check(PipelineSettings.model_validate(known))
+    assert raised.value.exit_code == 3
