@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from skewless import topology
+from skewless.cli.main import main
 from skewless.config.loader import load
 from skewless.lab.local import jars, java
 from skewless.lab.local.kafka_process import free_ports
@@ -69,10 +71,12 @@ def test_embedded_kafka_after_topics_init_has_every_topic(render: Callable[..., 
 
 
 def run(container: dict[str, Any], file: Path) -> str:
-    """Run the command of a container with another file of the pipeline; returns its output."""
+    """Run the command of a container with another file of the pipeline, in this process; returns its output."""
     environment = {each["name"]: each["value"] for each in container["env"]}
     arguments = [each.replace("/etc/skewless/pipeline.yaml", str(file)) for each in container["args"]]
-    command = [sys.executable, "-m", "skewless", *arguments]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_S)
-    assert ran.returncode == 0, ran.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ.keys() - environment.keys():
+            patch.delenv(name)
+        ran = CliRunner().invoke(main, arguments, env=environment)
+    assert ran.exit_code == 0, ran.stderr
     return ran.stdout
