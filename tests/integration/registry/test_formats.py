@@ -27,7 +27,7 @@ from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, Schema, pr
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
-LIMIT, IDS = 200, 600
+LIMIT, IDS = 80, 240
 """A smaller limit of the schemas that are kept than `CAPACITY`, and the schema ids of a topic that exceeds it."""
 CLICK = record_of("Click", key="string", value="int")
 JSON_SCHEMA = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
