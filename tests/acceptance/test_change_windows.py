@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.docs_blocks import ROOT, blocks
-from helpers.kafka import Source, read
+from helpers.kafka import SLOW_FETCHES, Source, read
 from helpers.stage_hosts import stage_host
 from helpers.waiting import until
 from skewless.cli.main import main
@@ -71,6 +71,7 @@ def test_change_windows_page_two_pipelines_give_each_window_once(
     broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker)
+    monkeypatch.setenv("SKEWLESS__KAFKA__OPTIONS", json.dumps(SLOW_FETCHES))
     source = Source(broker, 2)
     minutes, quarters = (tmp_path / name for name in ("minutes.yaml", "quarters.yaml"))
     for block in blocks(PAGE):

@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections import Counter
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from helpers.docs_blocks import ROOT
 from helpers.joined import Joined, traffic
@@ -23,10 +22,12 @@ from helpers.stage_hosts import stage_host
 from helpers.tiers import thorough_except
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
+from skewless.cli.main import main
 from skewless.config import loader, topic_plan
 from skewless.lab.datasets import DatasetOptions, find_dataset
 from skewless.lab.local import child_process
 from skewless.lab.local.child_process import ChildProcess
+from skewless.lab.local.supervisor import Supervisor
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "20000"))
 PAUSE = float(os.environ.get("SKEWLESS_PAUSE", "1"))
@@ -158,7 +159,7 @@ def test_join_right_side_delayed_and_a_partition_stopped_with_processes_that_com
 
 @pytest.mark.thorough
 def test_ad_clicks_example_counts_the_clicked_impressions_of_each_item(
-    broker: str, monkeypatch: pytest.MonkeyPatch
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, file = f"j-{uuid.uuid4().hex[:8]}", ROOT / "deploy" / "examples" / "ad-clicks.yaml"
     names = {"NAME": name, "SOURCE__TOPIC": f"{name}.joined"}
@@ -167,10 +168,17 @@ def test_ad_clicks_example_counts_the_clicked_impressions_of_each_item(
         monkeypatch.setenv(f"SKEWLESS__{path}", value)
     options = ("--records", "5000", "--disorder-ms", "1000", "--duplicates", "0.02", "--missing", "0.02")
     for side in ("impressions", "clicks"):
-        skewless("produce", side, "--partitions", "4", *options, file=file)
-    skewless("up", "--drain", file=file)
+        produced = CliRunner().invoke(main, ["produce", side, "--partitions", "4", *options, "-f", str(file)])
+        assert produced.exit_code == 0, produced.output
     settings = loader.load(file, os.environ)
     assert settings.join is not None
+    topic_plan.apply(settings)
+    supervisor = Supervisor(file, settings, drain=True, logs=tmp_path, host=stage_host())
+    try:
+        supervisor.start()
+        until(lambda: supervisor.done, each=lambda: supervisor.poll(time.monotonic()))
+    finally:
+        supervisor.stop()
     chosen = DatasetOptions(records=5000, disorder_ms=1000, duplicates=0.02, missing=0.02)
     left, right = (
         Counter(line.split(b";")[0] for batch in find_dataset(side).batches(chosen) for line in batch.values)
@@ -189,13 +197,6 @@ def test_ad_clicks_example_counts_the_clicked_impressions_of_each_item(
         result = msgspec.json.decode(record.value or b"")
         found[result["key"]] += result["count"]
     assert found == expected
-
-
-def skewless(*arguments: str, file: Path) -> None:
-    """Run a command as a user does."""
-    command = [sys.executable, "-m", "skewless", *arguments, "-f", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("guarantee", thorough_except(["exactly_once"], ["exactly_once", "at_least_once"]))

@@ -39,10 +39,11 @@ RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "200000"))
 SEED = int(os.environ.get("SKEWLESS_SEED", "2"))
 LATENESS_S = 20
 STOP_S = 120.0
-MOST = 1_000_000
+MOST = 400_000
 """Upper bound of the records of a feed. The feed ends when the test has seen the events that it waits for."""
 SPAN_S = 6_000
-RATE = 1_500
+RATE = 600
+"""Records per second, in each of which 9 s of event time pass."""
 
 
 def pipeline(  # noqa: PLR0913 - keyword-only
@@ -131,7 +132,7 @@ def test_pipeline_with_local_aggregation_killed_in_open_transactions_and_switche
     document = json.loads(tested.file.read_text())
     document["splitter"]["local"] = {"mode": "none"}
     tested.file.write_text(json.dumps(document))
-    source.send(zipf_records(20_000, 4, SEED + 4, span_s=SPAN_S))
+    source.send(zipf_records(4_000, 4, SEED + 4, span_s=SPAN_S))
     tested.drain(limit_s=300)
     assert failures(broker, tested) == []
     reread = (tested.folder / "splitter-0.log").read_text().count("records again, which have")
