@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -9,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,6 @@ from skewless.wire.state_schema import Engine
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1800)]
 
-TURNS = 2
-"""Runs of the stages, and of a query after each of them. So the pipeline is handed over three times."""
 PARTITIONS = 2
 LATENESS_S = 10
 END_MS = START_MS + 86_400_000
@@ -56,8 +55,12 @@ def status(tested: Pipeline) -> dict[str, Any]:
     return report
 
 
-def process_what_was_read(tested: Pipeline) -> None:
-    """Run all stages but the splitter until they have processed what it had read."""
+@contextlib.contextmanager
+def running(tested: Pipeline, *, splits: bool = True) -> Iterator[None]:
+    """Run the stages until the end of the block. Then the splitter stops first, if it runs.
+
+    The other stages stop when they have processed what it had read.
+    """
     document = json.loads(tested.file.read_text())
     document["replicas"] = {"splitter": 0}
     file = tested.folder / "without-splitter.yaml"
@@ -70,12 +73,21 @@ def process_what_was_read(tested: Pipeline) -> None:
         stages = (stage for stage in status(tested)["stages"] if stage["stage"] != topology.SOURCE_STAGE)
         return sum(stage["lag_records"] for stage in stages)
 
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(supervisor.stop)
         supervisor.start()
+        with contextlib.ExitStack() as reading:
+            if splits:
+                reading.callback(child_process.stop, tested.start(topology.SOURCE_STAGE))
+            yield
         # Twice, because a stage may commit while the lag of the next one has been read.
         until(lambda: lag() == 0 == lag(), each=lambda: supervisor.poll(time.monotonic()), every_s=0.5)
-    finally:
-        supervisor.stop()
+
+
+def process_what_was_read(tested: Pipeline) -> None:
+    """Run all stages but the splitter until they have processed what it had read."""
+    with running(tested, splits=False):
+        pass
 
 
 def start_by_mistake(tested: Pipeline) -> None:
@@ -87,6 +99,17 @@ def start_by_mistake(tested: Pipeline) -> None:
     finally:
         for process in processes:
             child_process.stop(process)
+
+
+def run_stages_for_a_while(tested: Pipeline) -> None:
+    """Run the stages until they have continued the windows, and check that no query can start meanwhile or later."""
+    written = tested.written("aggregator-changelog")
+    with running(tested):
+        until(lambda: tested.written("aggregator-changelog") > written + 20)
+        refused = skewless("stream", tested, "--take-over")
+        assert (refused.exit_code, "splitter-0" in refused.output) == (3, True), refused.output
+    refused = skewless("stream", tested, "--available-now")
+    assert (refused.exit_code, "--take-over" in refused.output) == (2, True), refused.output
 
 
 def take_over_for_a_while(tested: Pipeline, checkpoint: Path) -> None:
@@ -114,9 +137,10 @@ def check_exact(tested: Pipeline, closed_to: int | None = None) -> Truth:
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("emit", ["updates", "final"])
-def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
+def test_pipeline_handed_over_repeatedly_under_load_equals_a_plain_count(
     broker: str, tmp_path: Path, emit: str
 ) -> None:
+    """With `final`, the stages continue after the first query. With `updates`, a second query continues after them."""
     source = Source(broker, PARTITIONS)
     tested = Pipeline(
         broker,
@@ -128,28 +152,25 @@ def test_pipeline_handed_over_three_times_under_load_equals_a_plain_count(
     new = skewless("stream", tested, "--take-over")
     assert (new.exit_code, "has not run yet" in new.output) == (2, True), new.output
     with Feed(source, zipf_records(400_000, PARTITIONS, seed=31, keys=500, span_s=6_000), 200) as feed:
-        for turn in range(TURNS):
-            written = tested.written("aggregator-changelog")
-            with tested.running():
-                until(lambda: tested.written("aggregator-changelog") > written + 20)  # noqa: B023 - of this turn
-                running = skewless("stream", tested, "--take-over")
-                assert (running.exit_code, "splitter-0" in running.output) == (3, True), running.output
-            refused = skewless("stream", tested, "--available-now")
-            assert (refused.exit_code, "--take-over" in refused.output) == (2, True), refused.output
-            process_what_was_read(tested)
-            take_over_for_a_while(tested, tmp_path / f"checkpoint-{turn}")
-            if turn < TURNS - 1:
-                start_by_mistake(tested)
-                back = skewless("stream", tested, "--hand-back")
-                assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
+        run_stages_for_a_while(tested)
+        take_over_for_a_while(tested, tmp_path / "first")
+        start_by_mistake(tested)
+        hand_back(tested)
+        if emit == "updates":
+            run_stages_for_a_while(tested)
+            take_over_for_a_while(tested, tmp_path / "second")
         feed.finish()
     source.send(CLOSING)
-    last = ("--available-now", "--take-over", "--checkpoint", str(tmp_path / f"checkpoint-{TURNS - 1}"))
-    assert skewless("stream", tested, *last).exit_code == 0
+    if emit == "updates":
+        last = ("--available-now", "--take-over", "--checkpoint", str(tmp_path / "second"))
+        assert skewless("stream", tested, *last).exit_code == 0
+    else:
+        tested.drain()
     expected = check_exact(tested, END_MS if emit == "final" else None)
-    # The load of both, without gaps and without anything twice. The ticks of the closing records are open.
+    # The load of both, without gaps and without anything twice. A query leaves the ticks of the closing records open.
     ticks = [json.loads(record.value or b"") for record in tested.read("distribution")]
-    assert sum(sum(tick["tuples_by_worker"]) for tick in ticks) == expected.tuples - len(CLOSING)
+    still_open = len(CLOSING) if emit == "updates" else 0
+    assert sum(sum(tick["tuples_by_worker"]) for tick in ticks) == expected.tuples - still_open
     assert {tick["grouping"] for tick in ticks} <= {"even", "source"}
 
 
@@ -194,9 +215,8 @@ def commit_with_stages(tested: Pipeline, records: Iterable[Sent]) -> None:
     """Let the stages process records without an end, so that windows stay open, and stop them."""
     tested.source.send(records)
     written = tested.written("aggregates")
-    with tested.running():
+    with running(tested):
         until(lambda: tested.written("aggregates") > written and status(tested)["stages"][0]["lag_records"] == 0)
-    process_what_was_read(tested)
 
 
 def kill_after_take_over(tested: Pipeline, checkpoint: Path, moment: str) -> None:
@@ -226,37 +246,45 @@ def kill_after_take_over(tested: Pipeline, checkpoint: Path, moment: str) -> Non
     assert re.search("(continues|has already continued) with a query of Spark", log.read_text())
 
 
-@pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("then", ["query", "stages"])
-def test_stream_killed_between_its_take_over_and_its_first_commit_counts_each_record_once(
-    broker: str, tmp_path: Path, then: str
-) -> None:
-    """After a kill while it opens, the stages continue, or the query, which is killed again in its first transaction.
+def check_stages_are_refused(tested: Pipeline) -> None:
+    up = skewless("up", tested)
+    assert (up.exit_code, "--hand-back" in up.output) == (3, True), up.output
 
-    Then the stages can only continue after the query. So `query` ends with both.
+
+def hand_back(tested: Pipeline) -> None:
+    back = skewless("stream", tested, "--hand-back")
+    assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
+
+
+@pytest.mark.usefixtures("spark")
+def test_stream_killed_between_its_take_over_and_its_first_commit_counts_each_record_once(
+    broker: str, tmp_path: Path
+) -> None:
+    """After a kill while it opens, the query continues, or the stages.
+
+    First it is the query, which is killed again in its first transaction. Then the stages can only continue after the
+    query, and they do. After a second take-over and kill, they continue at once.
     """
     # For this time the driver is a member of the splitter's group after its end.
     transport = {"session_timeout_s": 20}
     tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS), transport=transport)
     records = zipf_records(4_000, PARTITIONS, seed=35, keys=100)
-    commit_with_stages(tested, itertools.islice(records, 2_000))
-    tested.source.send(records)
-    written = tested.written("aggregates")
-    kill_after_take_over(tested, tmp_path / "killed", "opening")
-    assert tested.written("aggregates") == written
-    up = skewless("up", tested)
-    assert (up.exit_code, "--hand-back" in up.output) == (3, True), up.output
-    if then == "query":
-        kill_after_take_over(tested, tmp_path / "killed", "writing")
-        up = skewless("up", tested)
-        assert (up.exit_code, "--hand-back" in up.output) == (3, True), up.output
-        # The task of the load, which starts first, has committed.
-        incomplete = skewless("stream", tested, "--hand-back")
-        assert (incomplete.exit_code, "is not complete" in incomplete.output) == (2, True), incomplete.output
-        again = skewless("stream", tested, "--available-now", "--checkpoint", str(tmp_path / "killed"))
-        assert again.exit_code == 0, again.output
-    back = skewless("stream", tested, "--hand-back")
-    assert (back.exit_code, "continues with the stages" in back.output) == (0, True), back.output
+    for then in ("query", "stages"):
+        commit_with_stages(tested, itertools.islice(records, 1_000))
+        tested.source.send(itertools.islice(records, 1_000))
+        written, checkpoint = tested.written("aggregates"), tmp_path / f"then-{then}"
+        kill_after_take_over(tested, checkpoint, "opening")
+        assert tested.written("aggregates") == written
+        check_stages_are_refused(tested)
+        if then == "query":
+            kill_after_take_over(tested, checkpoint, "writing")
+            check_stages_are_refused(tested)
+            # The task of the load, which starts first, has committed.
+            incomplete = skewless("stream", tested, "--hand-back")
+            assert (incomplete.exit_code, "is not complete" in incomplete.output) == (2, True), incomplete.output
+            again = skewless("stream", tested, "--available-now", "--checkpoint", str(checkpoint))
+            assert again.exit_code == 0, again.output
+        hand_back(tested)
     tested.drain()
     check_exact(tested)
 
