@@ -10,11 +10,17 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
 from helpers.kafka import START_MS, Pipeline, Source
+from helpers.stage_hosts import share_host
 from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.operations.run_counts import Count, RunCounter
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
+
+
+@pytest.fixture(autouse=True)
+def _shared_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    share_host(monkeypatch)
 
 
 def record(key: str, time_ms: int) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers.kafka import START_MS, Pipeline, Record, Source
+from helpers.stage_hosts import share_host
 from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations.offset_range import START, source_ranges
@@ -65,7 +66,10 @@ def test_pipeline_with_several_topics_starts_in_each_of_them_where_it_first_did(
 
 
 @pytest.mark.thorough
-def test_commands_of_a_pipeline_with_several_topics_name_them(broker: str, tmp_path: Path) -> None:
+def test_commands_of_a_pipeline_with_several_topics_name_them(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_host(monkeypatch)
     first, second = Source(broker, 1), Source(broker, 2)
     send(first, 1, 0, 10)
     second.send([(1, b"{")])
