@@ -20,7 +20,7 @@ from helpers.kafka import Pipeline, Source, differences, read, truth, zipf_recor
 from helpers.recorded_runs import INVALID, TUPLES, recorded
 from helpers.source_files import PACKAGE
 from helpers.spark_archive import HOME
-from helpers.spark_cluster import WORKERS, Cluster, bare_python, home_of_its_own, standalone
+from helpers.spark_cluster import WORKERS, Cluster, bare_python, standalone
 from helpers.spark_driver import LIMIT_S, Done, Driver
 from skewless.lab.local.jars import ensure
 from skewless.spark.failures import CONNECTOR
@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 
 MAIN = PACKAGE / "spark" / "__main__.py"
 COMMANDS = ("batch", "audit", "evaluate", "plan")
+SUBMITTED = "audit"
+"""Command that spark-submit runs. The tasks of a command do not depend on what has started it, so each runs once."""
 ONE_EXECUTOR = ("--conf", "spark.cores.max=1")
 
 
@@ -63,13 +65,6 @@ def environment_of(python: Path) -> dict[str, str]:
     return {"PYTHONPATH": paths, "PYSPARK_PYTHON": str(python)}
 
 
-def run(command: str, pipeline: Pipeline, python: Path, *arguments: str, **environment: str) -> Done:
-    """Run a command of the pipeline in a process and an application of its own."""
-    call = [sys.executable, "-m", "skewless", command, "-f", str(pipeline.file), *arguments]
-    env = os.environ | environment_of(python) | environment
-    return subprocess.run(call, env=env, capture_output=True, text=True, check=False, timeout=LIMIT_S)
-
-
 def submit(command: str, pipeline: Pipeline, python: Path, *arguments: str, options: Sequence[str]) -> Done:
     """Run a command of the pipeline as an application of spark-submit, which merges its outputs into one."""
     jars = ",".join(map(str, ensure("spark")))
@@ -89,7 +84,7 @@ def targets(folder: Path) -> dict[str, list[str]]:
     """Return the arguments of the commands with folders for their results."""
     out = {name: ["--out", str(folder / name)] for name in COMMANDS}
     out["batch"] += ["--format", "json"]
-    return {name: [*out[name], *few(), "--json"] for name in COMMANDS}
+    return {name: [*arguments, *few(), "--json"] for name, arguments in out.items()}
 
 
 def shipped(cluster: Cluster) -> list[str]:
@@ -130,7 +125,7 @@ def commands_of_tasks(cluster: Cluster) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != SUBMITTED])
 def test_command_with_ship_on_bare_executors_of_a_standalone_cluster_gives_the_results_of_the_pipeline(  # noqa: PLR0913, PLR0917 - fixtures
     command: str, drained: Pipeline, cluster: Cluster, driver: Driver, python: Path, tmp_path: Path
 ) -> None:
@@ -155,21 +150,12 @@ def test_stream_with_ship_on_bare_executors_of_a_standalone_cluster_equals_a_pla
     assert differences(streamed, expected, ticks=False) == []
 
 
-@pytest.mark.parametrize("command", ["batch"])
-def test_command_with_ship_on_a_local_cluster_gives_the_results_of_the_pipeline(
-    command: str, drained: Pipeline, python: Path, tmp_path: Path
+def test_batch_on_executors_without_the_packages_ends_with_3_and_the_next_step(
+    drained: Pipeline, cluster: Cluster, driver: Driver, python: Path, tmp_path: Path
 ) -> None:
-    home, arguments = home_of_its_own(tmp_path / "spark"), targets(tmp_path)[command]
-    master = ["--master", "local-cluster[1,1,1024]"]
-    done = run(command, drained, python, *master, "--ship", *arguments, SPARK_HOME=str(home))
-    check(command, done, drained, tmp_path)
-
-
-@pytest.mark.parametrize("command", ["batch"])
-def test_command_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
-    command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
-) -> None:
-    done = run(command, drained, python, "--master", cluster.master, *ONE_EXECUTOR, *targets(tmp_path)[command])
+    # Its tasks run in the bare Python itself, instead of the one of --ship. So it needs no application of its own.
+    arguments = ["-f", str(drained.file), *shipped(cluster), *targets(tmp_path)["batch"]]
+    done = driver.run("batch", *arguments, python=python)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
     assert done.stderr.startswith("error: the Spark job failed: an executor's Python has no package ")
     assert done.stderr.endswith(": send the packages with --ship, or install Skewless there\n")
@@ -178,7 +164,6 @@ def test_command_without_ship_on_bare_executors_ends_with_3_and_the_next_step(
 def test_stream_on_executors_without_the_packages_ends_with_3_and_the_next_step(
     broker: str, cluster: Cluster, driver: Driver, python: Path, tmp_path: Path
 ) -> None:
-    # Its tasks run in the bare Python itself, instead of the one of --ship. So it needs no application of its own.
     source = Source(broker, 1)
     source.send(zipf_records(100, 1, seed=6, keys=10))
     streamed = Pipeline(broker, tmp_path, source)
@@ -213,19 +198,11 @@ def test_command_on_executors_without_the_python_ends_with_3_and_the_next_step(
     )
 
 
-@pytest.mark.parametrize("command", ["audit"])
 def test_command_of_spark_submit_on_bare_executors_gives_the_results_of_the_pipeline(
-    command: str, drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
-) -> None:
-    options = ["--master", cluster.master, "--name", "nightly", "--conf", "spark.executor.memory=700m", *ONE_EXECUTOR]
-    done = submit(command, drained, python, "--ship", *targets(tmp_path)[command], options=options)
-    check(command, done, drained, tmp_path)
-    assert f"skewless {command}: Spark {pyspark.__version__}, master {cluster.master}, application app-" in done.stdout
-
-
-def test_command_of_spark_submit_ends_with_the_exit_code_of_the_command(
     drained: Pipeline, cluster: Cluster, python: Path, tmp_path: Path
 ) -> None:
-    done = submit("audit", drained, python, "--master", "local[2]", options=["--master", cluster.master])
-    assert done.returncode == 2
-    assert "error: --master: spark-submit has started Spark: give it to spark-submit, before the file" in done.stdout
+    options = ["--master", cluster.master, "--name", "nightly", "--conf", "spark.executor.memory=700m", *ONE_EXECUTOR]
+    done = submit(SUBMITTED, drained, python, "--ship", *targets(tmp_path)[SUBMITTED], options=options)
+    check(SUBMITTED, done, drained, tmp_path)
+    started_by = f"Spark {pyspark.__version__}, master {cluster.master}, application app-"
+    assert f"skewless {SUBMITTED}: {started_by}" in done.stdout
