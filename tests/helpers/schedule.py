@@ -5,23 +5,29 @@ from __future__ import annotations
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+SPARK, SERVERS, NONE = {"gw0", "gw1"}, {"gw2"}, {"gw4"}
 WORKERS = {
-    "tests/spark/": {"gw0", "gw1"},
-    "tests/integration/registry/": {"gw2"},
-    "tests/integration/sql/": {"gw2"},
-    "tests/unit/": {"gw4"},
-    "tests/laws/": {"gw4"},
-    "tests/vectors/": {"gw4"},
+    "tests/spark/": SPARK,
+    "tests/acceptance/test_rolling_upgrade": SPARK,
+    "tests/acceptance/test_stream_": SPARK,
+    "tests/integration/registry/": SERVERS,
+    "tests/integration/sql/": SERVERS,
+    "tests/integration/test_connect_page": SERVERS,
+    "tests/integration/test_enricher": SERVERS,
+    "tests/unit/": NONE,
+    "tests/laws/": NONE,
+    "tests/vectors/": NONE,
 }
-"""Folders and the workers that begin with them.
+"""Beginnings of the paths of files, and the workers that begin with these files.
 
-Each worker starts servers of its own, so tests that share a server keep to few workers. The tests of the last worker
-need no server and never wait: they use the time of the cores while the tests of processes wait.
+Each worker starts servers of its own, so tests that share Spark, a schema registry or databases keep to few workers.
+The tests of the last worker need no server and never wait: they use the time of the cores while the tests of processes
+wait.
 """
 
 
 class ServerScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives each worker first the files of its folders, then those of no worker, and others only at the end."""
+    """Gives each worker first its own files, then those of no worker, and others only at the end."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         self.workqueue.move_to_end(min(self.workqueue, key=lambda file: rank(file, node.gateway.id)), last=False)
@@ -29,6 +35,6 @@ class ServerScheduling(LoadFileScheduling):  # type: ignore[misc]  # xdist has n
 
 
 def rank(file: str, worker: str) -> int:
-    """Return 0 for a file of a folder of the worker, 1 for a file of no worker, and else 2."""
-    workers = next((of_folder for folder, of_folder in WORKERS.items() if file.startswith(folder)), None)
+    """Return 0 for a file of the worker, 1 for a file of no worker, and else 2."""
+    workers = next((of_files for beginning, of_files in WORKERS.items() if file.startswith(beginning)), None)
     return 1 if workers is None else 0 if worker in workers else 2

@@ -7,17 +7,18 @@ from helpers.schedule import WORKERS, rank
 from helpers.source_files import assert_none
 
 
-def test_workers_of_folders_each_folder_has_tests() -> None:
-    assert_none(folder for folder in WORKERS if not [*(ROOT / folder).glob("test_*.py")])
+def test_workers_of_files_each_has_tests() -> None:
+    files = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/test_*.py")]
+    assert_none(beginning for beginning in WORKERS if not any(file.startswith(beginning) for file in files))
 
 
-def test_rank_worker_takes_files_of_its_folders_first_and_of_others_last() -> None:
+def test_rank_worker_takes_its_files_first_and_of_others_last() -> None:
     files = ["tests/integration/registry/test_client.py", "tests/chart/test_made.py", "tests/spark/test_join.py"]
     assert sorted(files, key=lambda file: rank(file, "gw0")) == [files[2], files[1], files[0]]
     assert sorted(files, key=lambda file: rank(file, "gw2")) == files
 
 
-def test_rank_of_a_worker_without_folders_begins_with_files_of_no_worker() -> None:
+def test_rank_of_a_worker_without_files_begins_with_files_of_no_worker() -> None:
     assert rank("tests/chart/test_made.py", "gw3") < rank("tests/spark/test_join.py", "gw3")
 
 
