@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from chaos.run import Plan, run
 from helpers.kafka import START_MS, Pipeline, Source, zipf_records
+from helpers.stage_hosts import stage_host
 from helpers.waiting import WAIT_S, until
 
 pytestmark = pytest.mark.thorough
@@ -91,9 +91,10 @@ def test_splitter_source_topic_gains_partitions_between_two_runs_reads_each_reco
 
 def split(pipeline: Pipeline) -> tuple[int, str]:
     """Run the splitter to the end of the source; returns its exit code and the errors that it logged."""
-    command = [sys.executable, "-m", "skewless", "run", "splitter", "--drain", "--file", str(pipeline.file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
-    return done.returncode, "".join(line for line in done.stderr.splitlines() if line.startswith("error: "))
+    log = pipeline.folder / "splitter-0.log"
+    arguments = ["run", "splitter", "--drain", "--file", str(pipeline.file)]
+    code = stage_host().start("splitter-0", arguments, os.environ, log=log).wait(WAIT_S)
+    return code, "".join(line for line in log.read_text().splitlines() if line.startswith("error: "))
 
 
 def grow(broker: str, topic: str, partitions: int) -> None:
