@@ -1,7 +1,8 @@
 """Inputs of a pipeline, also with every stage killed: a plain count and an audit find the same results.
 
 With $SKEWLESS_DATA the records are those of real files, and every case is run with kills, too (`make inputs`). Without
-it, records of the same form are made up, one case has kills, and each way to read records has one case.
+it, records of the same form are made up, and one case has kills. Each way to read records occurs in one case. A case
+has several of them where no one of them changes what another one does.
 """
 
 from __future__ import annotations
@@ -40,25 +41,24 @@ def record(number: int, timestamp: int, value: str, key: str | None = None, **he
     return Record(partition, 0, timestamp, key.encode() if key else None, value.encode(), encoded)
 
 
-def pages(*, in_headers: bool) -> list[Record]:
-    """Return page views: the page is the record key, or page and time are headers. Every 500th record has none."""
+def pages() -> list[Record]:
+    """Return page views: the page is the record key. Every 500th record has none."""
     records = []
     for number, line in enumerate(lines(PAGES)):
         at, page = line.split("\t")
-        if number % 500 == 499:
-            records.append(record(number, int(at), line))
-        elif in_headers:
-            records.append(record(number, 0, line, page=page, at=at))
-        else:
-            records.append(record(number, int(at), line, page))
+        records.append(record(number, int(at), line, None if number % 500 == 499 else page))
     return records
 
 
-def with_tombstones() -> list[Record]:
-    """Return page views, of which every 40th record has no value."""
-    return [
-        replace(page, value=None) if number % 40 == 39 else page for number, page in enumerate(pages(in_headers=False))
-    ]
+def pages_in_headers() -> list[Record]:
+    """Return page views: page and time are headers. Every 500th record has none, and every 40th one has no value."""
+    records = []
+    for number, line in enumerate(lines(PAGES)):
+        at, page = line.split("\t")
+        headers = {} if number % 500 == 499 else {"page": page, "at": at}
+        page_view = record(number, 0, line, **headers)
+        records.append(replace(page_view, value=None) if number % 40 == 39 else page_view)
+    return records
 
 
 def changes() -> list[Record]:
@@ -115,15 +115,13 @@ def by_record_key(found: Record) -> Outcome:
     return "invalid" if found.key is None else Counted(found.key.decode(), found.timestamp)
 
 
-def by_record_key_with_value(found: Record) -> Outcome:
-    return "filtered" if found.value is None else by_record_key(found)
-
-
 def by_partition(found: Record) -> Outcome:
     return Counted(str(found.partition), found.timestamp)
 
 
 def by_headers(found: Record) -> Outcome:
+    if found.value is None:
+        return "filtered"
     if "page" not in found.headers:
         return "invalid"
     return Counted(found.headers["page"].decode(), int(found.headers["at"]))
@@ -161,19 +159,14 @@ def by_hour_and_category(found: Record) -> Outcome:
     return Counted(key, round(sold.timestamp() * 1000), amount)
 
 
-def by_category_abroad(found: Record) -> Outcome:
+def by_quantity_abroad(found: Record) -> Outcome:
     sold, rest = sale(found)
     if not rest:
         return "filtered"
-    category, country, quantity, price = rest
+    _, country, quantity, price = rest
     if country == "United Kingdom" or Decimal(quantity) <= 0:
         return "filtered"
-    return Counted(category, round(sold.timestamp() * 1000), Decimal(price))
-
-
-def by_country(found: Record) -> Outcome:
-    sold, rest = sale(found)
-    return Counted(rest[1], round(sold.timestamp() * 1000)) if rest else "invalid"
+    return Counted(quantity, round(sold.timestamp() * 1000), Decimal(price))
 
 
 @dataclass(frozen=True)
@@ -199,16 +192,12 @@ CSV = {
 }
 DAY: dict[str, Any] = {"worker": {"pane_s": 3_600}, "observer": {"tick_s": 86_400}}
 CASES = {
-    "record key": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}),
-    "tombstones": Case(
-        with_tombstones,
-        by_record_key_with_value,
-        {"splitter": {"key": {"from": "record_key"}, "value": {}, "time": {}, "tombstones": "skip"}},
-    ),
-    "headers": Case(
-        lambda: pages(in_headers=True),
+    # The default way to read a record.
+    "two topics from a time": Case(pages, by_record_key, {"splitter": None}, start=LINES // 12, topics=2),
+    "headers and tombstones": Case(
+        pages_in_headers,
         by_headers,
-        {"splitter": {"key": {"header": "page"}, "value": {}, "time": {"header": "at"}}},
+        {"splitter": {"key": {"header": "page"}, "value": {}, "time": {"header": "at"}, "tombstones": "skip"}},
     ),
     "change events": Case(
         changes,
@@ -241,58 +230,47 @@ CASES = {
         },
         sum="amount",
     ),
-    "where": Case(
-        sales,
-        by_category_abroad,
-        {
-            **DAY,
-            "splitter": {
-                **CSV,
-                "key": {"field": "category"},
-                "value": {"field": "unit_price", "decimals": 2},
-                "where": [{"field": "country", "is_not": "United Kingdom"}, {"field": "quantity", "above": 0}],
-            },
-            "aggregator": {"window_s": 86_400, "aggregates": ["count", "sum"]},
-        },
-        sum="sum",
-    ),
     # The audit compares the sketches of the stream with those of the batch.
-    "distinct and quantiles": Case(
+    "where, distinct and quantiles": Case(
         sales,
-        by_country,
+        by_quantity_abroad,
         {
             **DAY,
             "splitter": {
                 **CSV,
-                "key": {"field": "country"},
+                "key": {"field": "quantity"},
                 "values": {
                     "item": {"field": "category", "kind": "text"},
                     "price": {"field": "unit_price", "decimals": 2},
                 },
+                "where": [{"field": "country", "is_not": "United Kingdom"}, {"field": "quantity", "above": 0}],
             },
             "aggregator": {
                 "window_s": 86_400,
-                "aggregates": ["count", {"distinct": "item"}, {"quantile": "price", "at": [0.5, 0.99]}],
+                "aggregates": [
+                    "count",
+                    {"sum": "price", "as": "amount"},
+                    {"distinct": "item"},
+                    {"quantile": "price", "at": [0.5, 0.99]},
+                ],
             },
         },
-        results=5,
+        sum="amount",
+        results=50,
     ),
-    "two topics": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}, topics=2),
     "partitions of two topics": Case(
-        lambda: pages(in_headers=False),
+        pages,
         by_partition,
         {"splitter": {"format": "text", "key": {"from": "partition"}, "value": {}, "time": {}}},
         topics=2,
     ),
-    "start at a time": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}, start=LINES // 12),
 }
+FILTERED = {"headers and tombstones", "change events", "where, distinct and quantiles"}
 KILLED = {"composite key"}
-CROSSED = {"record key", "two topics"}
-"""Cases whose values other cases have, too: the default way to read a record, and two topics."""
 RUNS = (
     [(name, killed) for name in CASES for killed in (False, True)]
     if FOLDER
-    else [(name, name in KILLED) for name in CASES if name not in CROSSED]
+    else [(name, name in KILLED) for name in CASES]
 )
 """Case, and whether every stage is killed."""
 
@@ -313,9 +291,9 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
         event_time={"allowed_lateness_s": 3_600, "idle_timeout_s": None},
         transport={"commit_interval_s": 0.5, "session_timeout_s": 6},
         kafka={"connect_timeout_s": WAIT_S},
-        **case.parts
-        | ({} if case.start is None else {"source": {"start": start}})
-        | ({} if case.topics == 1 else {"source": {"topic": None, "topics": [each.topic for each in sources]}}),
+        source=({} if case.start is None else {"start": start})
+        | ({} if case.topics == 1 else {"topic": None, "topics": [each.topic for each in sources]}),
+        **case.parts,
     )
     if killed:
         pipeline.run_with_kills(source, records)
@@ -332,8 +310,8 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
     assert report["dead_letters"] == pipeline.count("dead-letters") == outcomes["invalid"]
     assert report["records"] == outcomes.total()
     assert len(expected) > case.results
-    assert (outcomes["filtered"] > 100) == (name in {"where", "change events", "tombstones"})
-    assert (outcomes.total() < LINES - 100) == (name == "start at a time")
+    assert (outcomes["filtered"] > 100) == (name in FILTERED)
+    assert (outcomes.total() < LINES - 100) == (case.start is not None)
 
 
 @dataclass(frozen=True)
