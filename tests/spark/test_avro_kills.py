@@ -19,7 +19,7 @@ from skewless.cli.main import main
 pytestmark = pytest.mark.thorough
 
 PARTITIONS = 2
-RECORDS = 12_000
+RECORDS = 4_000
 LATENESS_S = 20
 FIRST = record_of("Click", key="string", value="int", time={"type": "long", "logicalType": "timestamp-millis"})
 SECOND = record_of("Click", page="string", time=FIRST["fields"][2]["type"], value="long", key=["null", "string"])

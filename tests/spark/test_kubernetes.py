@@ -62,13 +62,11 @@ def test_driver_in_a_pod_replaces_a_failed_executor_with_the_requests_of_the_rol
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with kubernetes_api(tmp_path / "pods", HOME) as (master, api):
         command += ["--master", master, "--out", "out", *options(tmp_path / "executor.yaml")]
-        command += ["--conf", "spark.kubernetes.executor.apiPollingInterval=1s"]
-        command += [
-            "--conf",
+        command += spark_archive.conf(
+            "spark.kubernetes.executor.apiPollingInterval=1s",
             "spark.executor.instances=1",
-            "--conf",
             f"spark.executor.extraJavaOptions={spark_archive.options()}",
-        ]
+        )
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)

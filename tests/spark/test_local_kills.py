@@ -32,7 +32,8 @@ KILLS = int(os.environ.get("SKEWLESS_KILLS", "1"))
 SEED = int(os.environ.get("SKEWLESS_SEED", "3"))
 PARTITIONS = 4
 LATENESS_S = 20
-MOST, RATE, SPAN_S = 5_000_000, 1_500, 30_000
+MOST, RATE, SPAN_S = 500_000, 500, 9_000
+"""Records at most, records per second, and event time of the records, of which 9 s pass in each second."""
 STOP_S = 60.0
 WINDOWS_OF_5 = {"mode": "windows", "window_s": 5}
 MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -130,7 +131,7 @@ def test_pipeline_local_modes_side_by_side_killed_and_scaled_give_the_batch_answ
         feed.finish()
     document = file.read_text()
     tested.file.write_text(document)
-    source.send(zipf_records(8_000, PARTITIONS, SEED + 1, span_s=240))
+    source.send(zipf_records(4_000, PARTITIONS, SEED + 1, span_s=240))
     tested.drain(limit_s=300)
     print(f"{mode}: {feed.sent:,} records, {killer.killed} processes killed")
     assert killer.killed == KILLS * len(STAGES)
