@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import pytest
 
-from helpers import spark_archive
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
 
@@ -16,10 +14,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.spark]
 RECORDS = 100_000
 
 
-def test_stream_page_commands_as_written_give_the_figures_of_a_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join([*spark_archive.conf(), "pyspark-shell"]))
+def test_stream_page_commands_as_written_give_the_figures_of_a_count(tmp_path: Path) -> None:
     _start, streamed, audited, _stop, _ = follow(ROOT / "docs" / "how-to" / "stream-on-spark.md", tmp_path)
     lines = streamed.splitlines()
     assert f"{RECORDS:,} records read" in lines
