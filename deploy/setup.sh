@@ -42,6 +42,6 @@ for lock in requirements/build.txt requirements/lock.txt; do
 done
 install --no-deps --editable . || fail "cannot install skewless from this folder"
 # pip compiles with one core. A module that this Python cannot compile is none that it imports.
-.venv/bin/python -m compileall -q -j 0 .venv/lib >/dev/null || true
+.venv/bin/python -m compileall -q -j 0 .venv/lib services >/dev/null || true
 .venv/bin/python -m skewless.lab.local.prefetch
 say "done: run .venv/bin/skewless"
