@@ -23,7 +23,7 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 # Whole files in parallel: more than the cores of a small machine, because tests of processes wait a lot.
 PYTEST := $(BIN)/python -m pytest tests --dist loadfile --no-loadscope-reorder
 
-test: $(READY)  ## Test every part, in 10 minutes on two cores (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
+test: $(READY)  ## Test every part, in 8 minutes on two cores (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
 	@$(PYTEST) -m "not thorough" -n 5 $(ARGS)
 
 test-rest: $(READY)  ## Run what `make test` leaves out, and all examples of the laws
