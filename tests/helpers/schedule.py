@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-SPARK, SERVERS, NONE = {"gw0", "gw1"}, {"gw2"}, {"gw4"}
+SPARK, SERVERS, UNITS = {"gw0", "gw1"}, {"gw2"}, {"gw4"}
 WORKERS = {
     "tests/spark/": SPARK,
     "tests/acceptance/test_rolling_upgrade": SPARK,
@@ -14,9 +14,9 @@ WORKERS = {
     "tests/integration/sql/": SERVERS,
     "tests/integration/test_connect_page": SERVERS,
     "tests/integration/test_enricher": SERVERS,
-    "tests/unit/": NONE,
-    "tests/laws/": NONE,
-    "tests/vectors/": NONE,
+    "tests/unit/": UNITS,
+    "tests/laws/": UNITS,
+    "tests/vectors/": UNITS,
 }
 """Beginnings of the paths of files, and the workers that begin with these files.
 
