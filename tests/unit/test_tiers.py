@@ -8,6 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from helpers.docs_blocks import ROOT
 from helpers.source_files import assert_none
@@ -35,6 +36,11 @@ def test_tiers_each_test_is_in_one_and_each_law_in_both(request: pytest.FixtureR
         if tiers != [True, True] if is_law else sum(tiers) != 1:
             wrong.append(item.nodeid)
     assert_none(wrong)
+
+
+def test_tiers_profiles_of_the_laws_divide_the_examples() -> None:
+    examples = {name: settings.get_profile(name).max_examples for name in ("quarter", "rest", "full")}
+    assert examples["quarter"] + examples["rest"] == examples["full"]
 
 
 def test_tiers_make_test_has_tests_of_every_folder(request: pytest.FixtureRequest) -> None:
