@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import selectors
 import socket
 import threading
 from collections.abc import Iterator
@@ -29,10 +29,18 @@ def forwarded(listen: Address, target: Address) -> Iterator[int]:
 
 
 def _forward(server: socket.socket, target: Address) -> None:
-    with contextlib.suppress(OSError), server.accept()[0] as client, socket.create_connection(target) as upstream:
+    with (
+        contextlib.suppress(OSError),
+        server.accept()[0] as client,
+        socket.create_connection(target) as upstream,
+        selectors.DefaultSelector() as selector,
+    ):
+        selector.register(client, selectors.EVENT_READ, (client, upstream))
+        selector.register(upstream, selectors.EVENT_READ, (upstream, client))
         while True:
-            for source in select.select((client, upstream), (), ())[0]:
+            for ready, _ in selector.select():
+                source, receiver = ready.data
                 data = source.recv(65_536)
                 if not data:
                     return
-                (upstream if source is client else client).sendall(data)
+                receiver.sendall(data)

@@ -31,9 +31,11 @@ class Terminal:
 
     def read_until(self, text: bytes, times: int = 1) -> None:
         deadline = time.monotonic() + LIMIT_S
+        ready = select.poll()  # not `select`, whose descriptors end at 1023: a process of many tests may have more
+        ready.register(self.descriptor, select.POLLIN)
         while self.output.count(text) < times:
             assert time.monotonic() < deadline, self.output[-2000:]
-            if select.select([self.descriptor], [], [], 1)[0]:
+            if ready.poll(1000):
                 try:
                     self.output += os.read(self.descriptor, 65_536)
                 except OSError:  # the process has ended
