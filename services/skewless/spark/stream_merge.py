@@ -223,8 +223,13 @@ def _attempt(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
         return Merged(number)
     try:
         merged = _merge_and_commit(task, number, held, blocks)
-    except BaseException:
+    except BaseException as error:
         held.close()
+        if isinstance(error, TransactionAbortedError) and error.replace_output:
+            # After an outage of the brokers, librdkafka may never return from the next commit of a producer. Those of
+            # the other partitions would take a timeout each, one after the other.
+            while _held:
+                _held.popitem()[1].close()
         raise
     _held[transactional_id] = held
     _limit_memory(task.settings.aggregator.max_state_bytes, transactional_id)

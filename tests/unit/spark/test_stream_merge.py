@@ -1,14 +1,17 @@
-"""Tasks of a query of Spark: the watermark with which windows are closed after a micro-batch."""
+"""Tasks of a query of Spark: the watermark after a micro-batch, and the producers that stay after a failed commit."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import TransactionAbortedError
+from skewless.spark import stream_merge
 from skewless.spark.stream_merge import MergeTask
 from skewless.spark.stream_tasks import PROGRESS, SourceProgress
 from skewless.stages.splitter.checkpoint import Checkpoint
@@ -35,3 +38,19 @@ def test_merge_task_only_records_with_a_time_make_an_idle_partition_active(timed
     ]
     blocks = [(PROGRESS, 0, msgspec.json.encode(of_source)) for of_source in progress]
     assert MergeTask(**values).watermark(blocks).watermark == watermark
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_merge_task_commit_that_hangs_closes_the_producers_of_the_other_partitions(
+    monkeypatch: pytest.MonkeyPatch, *, hangs: bool
+) -> None:
+    other, opened = Mock(), Mock()
+    error = TransactionAbortedError("committing: no answer", replace_output=hangs)
+    monkeypatch.setattr(stream_merge, "_held", {"of another partition": other})
+    monkeypatch.setattr(stream_merge, "_opened", Mock(return_value=opened))
+    monkeypatch.setattr(stream_merge, "_merge_and_commit", Mock(side_effect=error))
+    values: dict[str, Any] = dict.fromkeys(field.name for field in fields(MergeTask)) | {"settings": SETTINGS}
+    with pytest.raises(TransactionAbortedError):
+        stream_merge._attempt(MergeTask(**values), 0, [])
+    assert (opened.close.called, other.close.called) == (True, hangs)
+    assert bool(stream_merge._held) is not hangs
