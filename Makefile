@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest tests --dist loadfile --no-loadscope-reorder
 test: $(READY)  ## Test every part, in 8 minutes on two cores (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
 	@$(PYTEST) -m "not thorough" -n 5 $(ARGS)
 
-test-rest: $(READY)  ## Run what `make test` leaves out, also of the examples of the laws
+test-rest: $(READY)  ## Run the tests, and the examples of the laws, that `make test` leaves out
 	@$(PYTEST) -m "thorough or hypothesis" -n 5 --hypothesis-profile rest $(if $(CI),--hypothesis-seed 1) $(ARGS)
 
 test-all: $(READY)  ## Run all tests except benchmarks, with all examples of the laws (ARGS as above)

@@ -43,7 +43,7 @@ done
 install --no-deps --editable . || fail "cannot install skewless from this folder"
 # pip compiles with one core. A module that this Python cannot compile is none that it imports.
 .venv/bin/python -m compileall -q -j 0 .venv/lib services >/dev/null || true
-# Beside the downloads: otherwise each process that is the first with a grouping compiles its loops, for up to 10 seconds.
+# The first process that uses a grouping compiles its loops for seconds. This compiles all of them, beside the downloads.
 printf '%s\tkey\n' 1 2 3 | .venv/bin/skewless simulate --input - --grouping all --workers 8 -q >/dev/null &
 .venv/bin/python -m skewless.lab.local.prefetch
 wait

@@ -42,7 +42,7 @@ from helpers.databases import Server, TestDatabase, new_database
 from helpers.kafka import BASE, Pipeline, Source, read
 from helpers.waiting import until
 from skewless.algorithms.hashing import partition_of_keys
-from skewless.lab.local import kafka_process
+from skewless.lab.local import java, kafka_process
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.supervisor import Supervisor
 from skewless.sql.dialects import DATABASES
@@ -62,13 +62,11 @@ AWAITED = 500
 """Probes that a query of a table looks for: those of 5 s."""
 HOPS = ("tuples", "worker-input", "partials")
 BUSY = "while True: pass"
-QUICK_START = {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
-"""JVM options of the embedded broker that shorten its start but slow it down later."""
 
 
 def compile_fully() -> None:
-    """Start the brokers of this process without `QUICK_START`, for a measurement."""
-    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
+    """Start the brokers of this process without `QUICK_START`, which slows them down later."""
+    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in java.QUICK_START)
 
 
 def probe_keys(seconds: float) -> list[str]:

@@ -71,7 +71,7 @@ class RegistryServer:
             "quarkus.management.enabled": "false",
             "quarkus.datasource.url": f"jdbc:h2:mem:registry{self.port}",
         }
-        command = [str(java.find().path), "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        command = [str(java.find().path), "-Xmx384m", *java.QUICK_START]
         command += [f"-D{name}={value}" for name, value in options.items()]
         self._child = child_process.start([*command, "-jar", str(server_folder() / RUNNER)], log=self._log)
         deadline = time.monotonic() + START_S

@@ -19,7 +19,7 @@ from skewless.lab.local.folders import cache_folder, file_lock
 
 HOME = Path(pyspark.__file__).parent
 """Spark's home, which PySpark contains."""
-SHORT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+SHORT = " ".join((*java.QUICK_START, "-XX:ReservedCodeCacheSize=240m"))
 """Options of Java processes that run for seconds. With this one compiler, the code of Spark does not fit into the
 default size of 48 MB: Java would throw compiled code away and compile it again."""
 FEW_RECORDS = (

@@ -18,14 +18,12 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from skewless.errors import ConfigurationError, UnreachableError
+from skewless.lab.local import java
 from skewless.spark import executor_archive, gateway
 from skewless.spark.failures import EXCEPTION_PREFIX, PYTHON
 
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 UNRESPONSIVE_MASTER = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
-_SHORT_JOB_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Java options on this machine: for short jobs, the optimising compiler and a parallel garbage collector cost more than
-they save."""
 _ALLOCATOR = {
     "MALLOC_ARENA_MAX": "2",
     "MALLOC_MMAP_THRESHOLD_": f"{4 * 2**20}",
@@ -92,7 +90,7 @@ class SparkOptions:
             "spark.ui.showConsoleProgress": "false",
         }
         if self.is_local:
-            java_options += f" {_SHORT_JOB_OPTIONS}"
+            java_options += f" {' '.join(java.QUICK_START)}"
             # By default Spark uses the address of the machine, and it fails when that changes (VPN, sleep).
             options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
             options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"

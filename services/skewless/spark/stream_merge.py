@@ -226,8 +226,8 @@ def _attempt(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
     except BaseException as error:
         held.close()
         if isinstance(error, TransactionAbortedError) and error.replace_output:
-            # After an outage of the brokers, librdkafka may never return from the next commit of a producer. Those of
-            # the other partitions would take a timeout each, one after the other.
+            # After an outage of the brokers, librdkafka may never return from the next commit of an open producer. The
+            # producers of the other partitions would each take a timeout, one after the other.
             while _held:
                 _held.popitem()[1].close()
         raise

@@ -109,12 +109,13 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
 def _set_environment(folder: Path) -> None:
     """Set the environment of the stages: no settings of the user's pipelines, and temporary files in `folder`."""
     from skewless.config.loader import PREFIX
+    from skewless.lab.local.java import QUICK_START
 
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
     os.environ["TMPDIR"] = str(folder)
     # A Spark job as short as this one would spend half of its time on compiling code that it hardly runs.
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(QUICK_START))
 
 
 @contextlib.contextmanager

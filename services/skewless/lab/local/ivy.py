@@ -36,8 +36,6 @@ SETTINGS = """<ivysettings>
   </resolvers>
 </ivysettings>
 """
-JAVA_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""Options of a process of seconds. With the second compiler of Java, it takes twice the CPU time."""
 MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
   <info organisation="skewless" module="jars"/>
   <configurations><conf name="default"/></configurations>
@@ -64,7 +62,8 @@ def download(coordinates: Sequence[str], cache: Path, *, transitive: bool) -> li
         rows = [_dependency(coordinate, transitive=transitive) for coordinate in coordinates]
         module.write_text(MODULE.format(dependencies="\n".join(rows)))
         settings.write_text(_settings(poms=transitive))
-        command = [str(java.find().path), *JAVA_OPTIONS, "-jar", str(find()), "-cache", str(cache), "-ivy", str(module)]
+        command = [str(java.find().path), *java.QUICK_START, "-jar", str(find())]
+        command += ["-cache", str(cache), "-ivy", str(module)]
         types = {
             "jar",
             "bundle",

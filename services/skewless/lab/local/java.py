@@ -21,6 +21,9 @@ from skewless.errors import ConfigurationError
 MINIMUM = 17
 PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 """Debian's packages, of which a release has one at least. The first one that it has is installed."""
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of Java for processes that run for seconds or have little to do. For these, the optimising compiler and a
+parallel garbage collector cost more than they save."""
 MISSING = (
     f"no Java {MINIMUM} or newer was found in JAVA_HOME or PATH: install one (on Debian and Ubuntu as root: apt-get "
     f"install {' or '.join(PACKAGES)}), or set JAVA_HOME to it"

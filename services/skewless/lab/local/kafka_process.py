@@ -14,7 +14,7 @@ from skewless.lab.local.ports import find_free_ports
 
 PROPERTIES_FILE = "server.properties"
 JVM: tuple[str, ...] = (
-    *("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable"),
+    *("-Xms128m", "-Xmx512m", *java.QUICK_START, "-Xlog:disable"),
     f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
 )
 
