@@ -28,6 +28,7 @@ from skewless.in_memory import InMemoryPipeline
 from skewless.kafka.admin.topics import TopicSpec
 from skewless.stages.enricher.settings import EnrichSettings
 from skewless.stages.join.settings import JoinSettings
+from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import RUN_KEY, SAVE_INTERVAL_MS, UNSAVED_BYTES
 from skewless.wire.columns import read_table
 from skewless.wire.headers import read_time_header, report_of, schema_header, watermark_records
@@ -157,14 +158,15 @@ def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load
     commits = max(2, min(MAX_COMMITS, MAX_TUPLES // tuples_per_commit))
     generator = _TupleGenerator(settings, source_partitions, load)
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
-    runs = _Sums()
+    run = RunStatistics()
     for number in range(commits):
         now = START_MS + round((number + 1) * interval_s * 1000)
         tuples = list(generator.records(tuples_per_commit, now))
         sums["tuples"].add(tuples)
         for topic, records in pipeline.process(tuples, now).items():
             sums[topic].add(records)
-            runs.add(record for record in records if record.key == RUN_KEY)
+            saved = [record.value for record in records if record.key == RUN_KEY and record.value is not None]
+            run = RunStatistics.load(saved[-1]) if saved else run
     seconds = commits * interval_s
     windows = _window_span(settings, interval_s, load)
     snapshots = sums["router-state"]
@@ -183,7 +185,7 @@ def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load
         "aggregator-changelog": windows.changelog(sums["aggregator-changelog"], seconds),
         "aggregates": _results(settings, windows, sums["aggregates"]),
         "observer-changelog": _saved_ticks(
-            settings, load, sums["partials"].bytes / seconds, bytes_per_key, runs.bytes / max(1, runs.rows)
+            settings, load, sums["partials"].bytes / seconds, bytes_per_key, _run_bytes(run, load, seconds)
         ),
         "distribution": _WriteRate(sum(ticks) / max(1, len(ticks)) / settings.observer.tick_s),
         **_ranks(settings, windows, {topic: sums[topic].bytes / commits for topic in RANKS}),
@@ -293,16 +295,27 @@ class _Span:
         return _WriteRate(per_s, state=self.kept * (rows + rows_of_changes) * row_bytes)
 
 
+def _run_bytes(run: RunStatistics, load: Load, seconds: float) -> int:
+    """Return the bytes of the statistics of a run with all keys, given those of the first seconds of the run."""
+    unseen = min(MAX_TUPLES, round(load.keys - load.distinct_keys(seconds)))
+    keys = pa.chunked_array([np.arange(unseen).astype(str)], pa.string())
+    # Each of these keys has one worker: more of them would not enlarge the record of so many keys.
+    run.add(keys, keys, np.zeros(0, np.int64), np.zeros(0, np.int64), START_MS)
+    return _bytes(OutputRecord("observer-changelog", run.save(), RUN_KEY))
+
+
 def _saved_ticks(
     settings: PipelineSettings, load: Load, partials_per_s: float, bytes_per_key: float, run_bytes: float
 ) -> _WriteRate:
     """Return what the observer writes to its changelog. `bytes_per_key` are those of a key's rows in a commit."""
-    tick_s, lateness_s = settings.observer.tick_s, settings.event_time.lateness_ms / 1000
+    tick_s = settings.observer.tick_s
+    # The observer learns in a commit that a tick has ended.
+    open_s = settings.event_time.lateness_ms / 1000 + settings.transport.commit_interval_s
     save_s = min(SAVE_INTERVAL_MS / 1000, UNSAVED_BYTES / partials_per_s)
     saves = math.ceil(tick_s / save_s) - 1
     # At the end of a tick, only the rows of those that have begun since are written.
-    keys = saves * load.distinct_keys(save_s) + load.distinct_keys(min(tick_s, lateness_s))
-    kept_ticks = lateness_s / tick_s + (saves > 0)
+    keys = saves * load.distinct_keys(save_s) + load.distinct_keys(min(tick_s, open_s))
+    kept_ticks = open_s / tick_s + (saves > 0)
     return _WriteRate(
         ((saves + 1) * run_bytes + keys * bytes_per_key) / tick_s,
         state=run_bytes + kept_ticks * load.distinct_keys(tick_s) * bytes_per_key,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from skewless import topology
@@ -11,6 +13,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics
 from skewless.in_memory import InMemoryPipeline
 from skewless.operations.topic_sizes import FRAME_BYTES, SEGMENT_BYTES, Load, TopicSize, topic_sizes
+from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.wire.record import OutputRecord
 
 LOAD = Load(records_per_s=400, record_bytes=100, keys=500, key_bytes=12)
@@ -132,6 +135,16 @@ def test_topic_sizes_more_keys_and_tuples_are_more_bytes() -> None:
 def test_topic_sizes_changelog_of_the_observer_is_a_small_part_of_partials(tick_s: float) -> None:
     sizes = sizes_of(settings_of(observer={"tick_s": tick_s}), Load(4_000, 100, 50_000, 12))
     assert 0 < (sizes["observer-changelog"].bytes_per_s or 0) < 0.15 * (sizes["partials"].bytes_per_s or 0)
+
+
+@pytest.mark.parametrize("tick_s", [1, 60])
+def test_topic_sizes_changelog_of_the_observer_has_the_statistics_of_all_keys_per_tick(tick_s: float) -> None:
+    keys = pa.chunked_array([np.arange(20_000).astype(str)], pa.string())
+    run = RunStatistics()
+    run.add(keys, keys, np.zeros(8, np.int64), np.zeros(8, np.int64), 0)
+    settings = settings_of(observer={"tick_s": tick_s}, event_time={"allowed_lateness_s": 0})
+    estimated = sizes_of(settings, Load(100, 100, 20_000, 12))["observer-changelog"].bytes_per_s or 0
+    assert len(run.save()) < estimated * tick_s < 1.5 * len(run.save())
 
 
 @pytest.mark.parametrize("rate", [0.01, 5_000_000])
