@@ -33,7 +33,9 @@ rows are written as new chunks, and tombstones delete the previous ones. The cos
 to the size of the state. Rows that are too large for a record are split into several chunks.
 
 Chunks are numbered in write order. No number is used twice in a window, so that no chunk overwrites another one.
-Tombstones are written after all chunks that replace the deleted ones.
+Tombstones are written after all chunks that replace the deleted ones, and the last chunk is deleted first. Each
+compaction leaves out a number. So `current_chunks` finds the last compaction that was written completely, also if a
+process without transactions was killed before the last tombstone.
 
 Chunks of rows whose emission is deferred are marked as deferred. The next chunk that is not deferred follows the
 emission of all these rows. It has no rows if the window did not change again.
@@ -47,7 +49,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +71,9 @@ EMIT_COUNT = counting_column("emit_count")
 restarts. A deferred emission is counted when the row changes."""
 NO_ROWS = np.empty(0, dtype=np.int64)
 NO_KEYS = pa.nulls(0, pa.string())
+
+Value = TypeVar("Value")
+"""What is stored of a chunk."""
 
 
 class WindowState(Enum):
@@ -123,6 +128,22 @@ class ChunkId(NamedTuple):
     """Whether the chunk was written by a compaction: its rows contain all that was merged into them before."""
     deferred: bool = False
     """Whether the emission of its rows was deferred."""
+
+
+def current_chunks(chunks: Mapping[ChunkId, Value]) -> dict[ChunkId, Value]:
+    """Return those of the stored chunks of a window whose merge is the window."""
+    numbers = {chunk.number for chunk in chunks}
+    compacted = {chunk.number for chunk in chunks if chunk.compacted}
+    # All chunks of a compaction are stored if the chunk before it is deleted. Its number is smaller by two, or by one
+    # in topics of Skewless 0.3.
+    complete = (number for number in compacted if not {number - 1, number - 2} & numbers)
+    first = max(complete, default=0)
+    end = next(number for number in itertools.count(first) if number not in compacted)
+    return {
+        chunk: value
+        for chunk, value in chunks.items()
+        if chunk.number >= first and (not chunk.compacted or chunk.number < end)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +381,7 @@ class Window:
         previous = self.chunks
         uncompacted = sum(not chunk.compacted for chunk in previous)
         compact = compact or uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
-        numbers = itertools.count(self.next_chunk)
+        numbers = itertools.count(self.next_chunk + compact)
         self.chunks = [] if compact else previous.copy()
         for table, deferred in everything() if compact else changed:
             for part in split_by_size(table):
@@ -372,4 +393,4 @@ class Window:
 
     def tombstones(self, chunks: Sequence[ChunkId]) -> Iterator[Chunk]:
         """Yield the records that delete chunks."""
-        return (Chunk(self.start, chunk, None) for chunk in chunks)
+        return (Chunk(self.start, chunk, None) for chunk in reversed(chunks))

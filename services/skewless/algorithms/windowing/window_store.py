@@ -22,6 +22,7 @@ from skewless.algorithms.windowing.window import (
     WindowEvent,
     WindowRows,
     WindowState,
+    current_chunks,
 )
 
 KEPT_FLUSHES = 20
@@ -129,7 +130,7 @@ class WindowStore:
         self._update_newest(start)
         window = self._windows[start] = Window(start, WindowState.CLOSED, sorted(chunks))
         if not self._is_closed(start):
-            window.rows = self._new_rows(chunks)
+            window.rows = self._new_rows(current_chunks(chunks))
             window.rows.emit_at = NEVER  # the time of the last emission is unknown
             window.state = WindowState.DEFERRED if len(window.rows.deferred) else WindowState.OPEN
 
@@ -142,7 +143,7 @@ class WindowStore:
         if must_load:
             window = self._windows[start]
             window.apply(WindowEvent.REOPEN)
-            window.chunks, window.rows = sorted(chunks), self._new_rows(chunks)
+            window.chunks, window.rows = sorted(chunks), self._new_rows(current_chunks(chunks))
         return must_load
 
     def _is_unloaded(self, start: int) -> bool:
