@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import Reader
+from helpers.waiting import WAIT_S
 
 pytestmark = pytest.mark.thorough
 
@@ -27,3 +29,12 @@ def test_join_page_commands_as_written_give_the_documented_counts(
         "ads.join-late": 0,
     }
     assert "90,000 in both samples, 0 of them in different partition numbers" in check
+    # 1970-01-01 is earlier than all other records, so the record is late.
+    producer = Producer({"bootstrap.servers": broker})
+    producer.produce("clicks", b"late;0", b"late")
+    assert producer.flush(WAIT_S) == 0
+    assert reader.run("skewless status -f pipeline.yaml", 1).startswith("pipeline ads: failing")
+    reader.run("skewless up -f pipeline.yaml --drain", 1)
+    finished = reader.run("skewless status -f pipeline.yaml")
+    assert finished.startswith("pipeline ads: finished")
+    assert "last 5 min  1 late record, 0 dead letters" in finished

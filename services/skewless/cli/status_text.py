@@ -24,6 +24,12 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+def recent_counts(report: PipelineStatus) -> str:
+    """Return the numbers of recent records that are in no result."""
+    units = {"late": "late tuple", "join-late": "late record", "dead-letters": "dead letter"}
+    return ", ".join(counted(report.recent[name], unit) for name, unit in units.items() if name in report.recent)
+
+
 def watermark(stage: StageStatus) -> str:
     """Return the watermark of a stage; `-` if it has none, `ended` after a bounded run."""
     time_ms = stage.event_time.watermark
@@ -57,11 +63,9 @@ def _lines(report: PipelineStatus) -> Iterator[str]:
     aggregator = report.closing
     if aggregator is not None:  # otherwise the pipeline only joins
         yield f"windows  {_windows(aggregator, report.open_windows)}"
-    late, dead = report.recent.get("late", 0), report.recent.get("dead-letters", 0)
-    yield (
-        f"last {duration(report.recent_s)}  {counted(late, 'late tuple')}, {counted(dead, 'dead letter')}"
-        + (", see `skewless dead-letters list`" if dead else "")
-    )
+    if report.recent:
+        hint = ", see `skewless dead-letters list`" if report.recent.get("dead-letters") else ""
+        yield f"last {duration(report.recent_s)}  {recent_counts(report)}{hint}"
     if aggregator is not None:
         yield from _load(report)
     if report.hot_keys:

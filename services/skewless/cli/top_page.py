@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skewless.cli.plain_text import iso, printable
-from skewless.cli.status_text import behind, duration, watermark
+from skewless.cli.status_text import behind, duration, recent_counts, watermark
 from skewless.cli.top_view import key_count, key_rows, rate
 from skewless.operations.live_page.cards import Card, CardTable, bars
 from skewless.operations.results.selection import ResultRecord
@@ -75,10 +75,10 @@ def _value(value: Any) -> str:
 
 
 def _notes(report: PipelineStatus) -> Iterator[tuple[str, str]]:
-    late, dead = report.recent.get("late", 0), report.recent.get("dead-letters", 0)
     if report.load is None:
         yield "info", "no tick was emitted yet"
-    yield "info", f"last {duration(report.recent_s)}: {late:,} late tuples, {dead:,} dead letters"
+    if report.recent:
+        yield "info", f"last {duration(report.recent_s)}: {recent_counts(report)}"
     yield from (("problem", problem) for problem in report.problems)
     yield from (("warning", warning) for warning in report.warnings)
     yield from (("waiting", wait) for wait in report.waits)

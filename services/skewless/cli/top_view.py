@@ -16,7 +16,7 @@ from textual.worker import Worker, WorkerState
 
 from skewless.cli.interrupts import INTERRUPTED
 from skewless.cli.plain_text import iso, printable
-from skewless.cli.status_text import behind, duration, watermark
+from skewless.cli.status_text import behind, duration, recent_counts, watermark
 from skewless.errors import SkewlessError
 from skewless.operations.live_page.cards import level
 from skewless.operations.status import PipelineStatus, lag_s, processes
@@ -219,8 +219,8 @@ class TopApp(App[None]):
         table.scroll_to(y=scroll.y, animate=False)
 
     def _notes(self) -> Iterator[Text]:
-        late, dead = self._report.recent.get("late", 0), self._report.recent.get("dead-letters", 0)
-        yield Text(f"last {duration(self._report.recent_s)}: {late:,} late tuples, {dead:,} dead letters", style="dim")
+        if self._report.recent:
+            yield Text(f"last {duration(self._report.recent_s)}: {recent_counts(self._report)}", style="dim")
         if self._error is not None:
             yield Text(f"error: {self._error}", style="red")
         yield from (Text(f"problem: {problem}", style="red") for problem in self._report.problems)

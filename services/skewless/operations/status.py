@@ -113,7 +113,7 @@ class PipelineStatus:
     open_windows: int | None
     """Windows between the last closed one and the newest event; None before the first commit."""
     recent: Mapping[str, int]
-    """Records that were committed to `late` and `dead-letters` in the period."""
+    """Records that were committed to `late`, `join-late` and `dead-letters` in the period."""
     recent_s: float
     load: TickDistribution | None
     """Load of the workers in the last tick that was emitted."""
@@ -183,7 +183,10 @@ def status(
     stages = with_end_of_splitter(_without_ended(settings, _with_readiness(settings, stages)))
     by_name = {stage.name: stage for stage in stages}
     topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in partition_counts}
-    quality = data_quality(offsets, topics, now_ms - round(1000 * recent_s))
+    since_ms = now_ms - round(1000 * recent_s)
+    quality = data_quality(offsets, topics, since_ms)
+    join_late = settings.topic("join-late") if settings.topic("join-late") in partition_counts else None
+    late_of_join = recent_records(offsets, join_late, since_ms, lambda _headers, _value: None).number
     distribution, closing = settings.topic("distribution"), by_name.get(topology.RESULTS_STAGE)
     problems = (
         ["the pipeline has no topics: `skewless up` and `skewless topics apply` create them"]
@@ -204,8 +207,12 @@ def status(
         open_windows=open_windows(settings.aggregator.windows, _closed_until(closing), newest),
         recent={
             name: count
-            for name, count in (("late", quality.late), ("dead-letters", quality.dead_letters))
-            if name in topics
+            for name, count in (
+                ("late", quality.late),
+                ("join-late", late_of_join),
+                ("dead-letters", quality.dead_letters),
+            )
+            if settings.topic(name) in partition_counts
         },
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in partition_counts else None,
@@ -392,9 +399,8 @@ def _tick_of(value: bytes | None) -> TickDistribution | None:
 
 
 def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | None) -> Iterator[str]:
-    # In a bounded run, a stage ends as soon as its input has: the router has the end of the source in all partitions.
     is_query = _is_query(stages)
-    is_ending = not is_query and any(stage.name == topology.ROUTING_STAGE and stage.has_ended for stage in stages)
+    is_ending = not is_query and _has_ended(stages)
     for stage in stages:
         yield from (f"{stage.name}: {problem}" for problem in stage.problems)
         process = _process_of(stage) if is_query else stage.name
@@ -404,6 +410,15 @@ def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | Non
         if max_lag_s is not None and lag_s(stage, now_ms) > max_lag_s:
             age_s = lag_s(stage, now_ms)
             yield f"{stage.name}: the oldest unprocessed record is {age_s:,.0f} s old, more than {max_lag_s:g} s"
+
+
+def _has_ended(stages: Sequence[StageStatus]) -> bool:
+    """Return whether the stages end as soon as they have processed everything, in a bounded run.
+
+    The router has the end of the source in all partitions. A pipeline that only joins has no router.
+    """
+    ended = {stage.name: stage.has_ended for stage in stages}
+    return ended.get(topology.ROUTING_STAGE, ended.get(topology.JOIN_STAGE, False))
 
 
 def _without_partitions(splitter: StageStatus | None) -> Iterator[str]:

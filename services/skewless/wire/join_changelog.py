@@ -38,11 +38,13 @@ class JoinCheckpoint(NamedTuple):
     """Version of its blocks in the changelog: number of commits that changed them."""
     sources: str = ""
     """Watermarks of the partitions of the user's topic, of a partition that merges them. Otherwise empty."""
+    ended: bool = False
+    """Whether a bounded run has ended the partition. The next run reads on."""
 
 
 def encode_checkpoint(checkpoint: JoinCheckpoint) -> str:
     """Return a checkpoint as text."""
-    return msgspec.json.encode(checkpoint if checkpoint.sources else checkpoint[:3]).decode()
+    return msgspec.json.encode(checkpoint if checkpoint.sources or checkpoint.ended else checkpoint[:3]).decode()
 
 
 def decode_checkpoint(text: str | None) -> JoinCheckpoint:

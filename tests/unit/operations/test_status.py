@@ -78,6 +78,15 @@ def test_problems_after_the_end_of_a_bounded_run_are_only_those_of_new_records()
     assert problems(stage("splitter"), stage("router", EMPTY)) == ["router: no process runs"]
 
 
+def test_problems_after_a_bounded_run_of_a_join_alone_are_only_those_of_new_records() -> None:
+    left, right, join = stage("left", EMPTY), stage("right", EMPTY), stage("join", EMPTY, partitions=ENDED)
+    assert problems(left, right, join) == []
+    assert problems(stage("left", EMPTY, {0: 1}), right, join) == ["left: no process runs; unprocessed records: 1"]
+    assert problems(stage("join", EMPTY)) == ["join: no process runs"]
+    # The splitter, which reads the pairs, has its own end.
+    assert problems(join, stage("splitter", EMPTY), stage("router", EMPTY))[0] == "join: no process runs"
+
+
 def test_problems_of_a_query_of_spark_are_those_of_its_driver() -> None:
     router, sink = stage("router", EMPTY, partitions=ENDED), stage("sink", EMPTY)
     query = stage("splitter", GroupDescription("Stable", ("p-stream",)), engine="spark")
@@ -197,11 +206,12 @@ def test_join_event_time_is_the_largest_time_minus_the_disorder_of_its_side() ->
         None,
         encode_checkpoint(JoinCheckpoint(max_time=20_000)),
         encode_checkpoint(JoinCheckpoint(max_time=20_000, floor=30_000)),
+        encode_checkpoint(JoinCheckpoint(max_time=20_000, ended=True)),
     ]
     start = in_memory("join", joined, 1)
     left, right = (status.event_times(start, topic, checkpoints) for topic in ("left", "right"))
-    assert [state.watermark for state in left] == [None, 19_000, 30_000]
-    assert [state.watermark for state in right] == [None, 17_000, 30_000]
+    assert [state.watermark for state in left] == [None, 19_000, 30_000, MAX_WATERMARK]
+    assert [state.watermark for state in right] == [None, 17_000, 30_000, MAX_WATERMARK]
 
 
 def test_splitter_with_more_processes_than_source_partitions_is_a_warning() -> None:

@@ -393,7 +393,8 @@ class JoinStep(MultiInputStep):
         state = self._join_of(partition).state(self._side(partition))
         source = self._sources[partition]
         merged = "" if source.merged is None else source.merged.encode()
-        return join_changelog.encode_checkpoint(JoinCheckpoint(state.max_time, state.floor, source.version, merged))
+        checkpoint = JoinCheckpoint(state.max_time, state.floor, source.version, merged, source.ended)
+        return join_changelog.encode_checkpoint(checkpoint)
 
     # Monitoring
 
