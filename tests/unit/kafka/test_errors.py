@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from skewless.errors import (
     BrokerError,
@@ -140,12 +140,12 @@ def test_error_that_is_retried_is_neither_final_kind(kind: type[Exception]) -> N
 
 
 class Refusing:
-    """An admin client whose request for the topics fails."""
+    """An admin client whose request for a topic fails."""
 
     def __init__(self, code: int) -> None:
         self._code = code
 
-    def list_topics(self, *, timeout: float) -> None:
+    def describe_topics(self, topics: TopicCollection, *, request_timeout: float) -> None:
         raise KafkaException(KafkaError(self._code))
 
 

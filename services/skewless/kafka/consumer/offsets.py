@@ -13,6 +13,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
@@ -61,6 +62,8 @@ _HAS_MEMBERS = {
     KafkaError.FENCED_INSTANCE_ID,
 }
 """Errors of a commit without a membership, if the group has members."""
+_INVISIBLE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
+"""Errors of a topic that does not exist, or that the user may not see, or whose name is invalid."""
 
 
 def offset_consumer(kafka: KafkaSettings, group: str) -> Consumer:
@@ -205,11 +208,20 @@ class OffsetReader:
         return partitions
 
     def _existing_partitions(self, topic: str) -> list[int]:
-        # Of all topics: a request for one topic by name may create it on brokers that create topics automatically.
-        metadata = self._read(
-            lambda: self._client.list_topics(timeout=self.kafka.connect_timeout_s), f"looking for topic {topic}"
-        ).topics.get(topic)
-        return [] if metadata is None or metadata.error else list(metadata.partitions)
+        # Not by list_topics: a cluster may have thousands of topics. Its request for one topic by name may create the
+        # topic, on brokers that create topics automatically.
+        def describe() -> list[int]:
+            described = self._client.describe_topics(
+                TopicCollection([topic]), request_timeout=self.kafka.connect_timeout_s
+            )[topic]
+            try:
+                return sorted(partition.id for partition in described.result().partitions)
+            except KafkaException as error:
+                if error.args[0].code() in _INVISIBLE:
+                    return []
+                raise
+
+        return self._read(describe, f"looking for topic {topic}")
 
     def _read(self, request: Callable[[], Answer], operation: str, hint: str = "") -> Answer:
         try:
