@@ -16,6 +16,8 @@ from skewless.errors import BrokerError, SkewlessError, UnreachableError
 ATTEMPT_S = 0.25
 """Timeout of the first metadata request. It is doubled with each one: a busy broker may need more than a second."""
 MAX_ATTEMPT_S = 1.0
+SLOW_ATTEMPT_S = 4.0
+"""The same while no connection fails: the list of all topics of a large cluster takes more than a second."""
 REFUSED_S = 1.5
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""
@@ -86,7 +88,7 @@ def wait_until_reachable(
             if client.list_topics(timeout=min(attempt_s, max(ATTEMPT_S, deadline - now))).brokers:
                 return client
         except KafkaException:  # its error is the same for all causes
-            attempt_s = min(2 * attempt_s, MAX_ATTEMPT_S)
+            attempt_s = min(2 * attempt_s, MAX_ATTEMPT_S if errors else SLOW_ATTEMPT_S)
         client.poll(0)
         if not is_reported and REPORTED_S < time.monotonic() - started < timeout_s:
             is_reported = True

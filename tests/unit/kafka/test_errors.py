@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Node, TopicCollection, TopicPartitionInfo, Uuid
+from confluent_kafka.admin import TopicDescription
 
 from skewless.errors import (
     BrokerError,
@@ -140,13 +143,24 @@ def test_error_that_is_retried_is_neither_final_kind(kind: type[Exception]) -> N
 
 
 class Refusing:
-    """An admin client whose request for a topic fails."""
+    """An admin client whose request for a topic fails, until it has listed all topics `lists` times."""
 
-    def __init__(self, code: int) -> None:
-        self._code = code
+    def __init__(self, code: int, lists: int = 1_000_000) -> None:
+        self._code, self.lists = code, lists
 
-    def describe_topics(self, topics: TopicCollection, *, request_timeout: float) -> None:
-        raise KafkaException(KafkaError(self._code))
+    def describe_topics(
+        self, topics: TopicCollection, *, request_timeout: float
+    ) -> dict[str, Future[TopicDescription]]:
+        answer = Future[TopicDescription]()
+        if self.lists:
+            answer.set_exception(KafkaException(KafkaError(self._code)))
+        else:
+            partitions = [TopicPartitionInfo(number, Node(1, "b", 9092), [], []) for number in (1, 0)]
+            answer.set_result(TopicDescription("events", Uuid(1, 1), False, partitions))
+        return {"events": answer}
+
+    def list_topics(self, *, timeout: float) -> None:
+        self.lists -= 1
 
 
 @pytest.mark.parametrize(
@@ -160,3 +174,18 @@ def test_offset_request_that_times_out_is_unreachable_and_one_that_is_refused_is
     reader.kafka, reader._client = KafkaSettings(connect_timeout_s=0.1), Refusing(code)
     with pytest.raises(kind, match="looking for topic events at localhost:9092"):
         reader.end("events")
+
+
+def test_offset_request_after_its_controller_has_failed_learns_the_next_one() -> None:
+    """The client asks the controller of its last list of topics, and would wait for that broker for ever."""
+    reader = object.__new__(OffsetReader)
+    reader.kafka, reader._client = KafkaSettings(connect_timeout_s=10), Refusing(KafkaError._TIMED_OUT, lists=2)
+    assert reader._existing_partitions("events") == [0, 1]
+    assert reader._client.lists == 0
+
+
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_topic_that_is_not_visible_has_no_partitions(code: int) -> None:
+    reader = object.__new__(OffsetReader)
+    reader.kafka, reader._client = KafkaSettings(), Refusing(code)
+    assert reader._existing_partitions("events") == []

@@ -6,12 +6,15 @@ import logging
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import create_server, socket
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import BrokerMetadata, ClusterMetadata
 
 from skewless.errors import UnreachableError
 from skewless.kafka import reachability
@@ -113,3 +116,29 @@ def test_settings_address_without_a_port_is_refused_at_once(servers: str) -> Non
         KafkaSettings(bootstrap_servers=servers)
     for valid in ("kafka:9092", "a:1, b:2", "[::1]:9092"):
         assert KafkaSettings(bootstrap_servers=valid).bootstrap_servers == valid
+
+
+class Slow:
+    """An admin client whose brokers need three seconds for the list of topics."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.timeouts: list[float] = []
+
+    def list_topics(self, *, timeout: float) -> ClusterMetadata:
+        self.timeouts.append(timeout)
+        if timeout < 3:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        metadata = ClusterMetadata()
+        metadata.brokers = {1: BrokerMetadata()}
+        return metadata
+
+    def poll(self, timeout: float) -> None: ...
+
+
+def test_reachability_brokers_need_seconds_for_the_list_of_a_large_cluster_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reachability, "AdminClient", Slow)
+    client = reachability.wait_until_reachable({"bootstrap.servers": "b:9092"}, 60)
+    assert isinstance(client, Slow)
+    assert client.timeouts == [0.25, 0.5, 1, 2, 4]

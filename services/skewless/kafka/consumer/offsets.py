@@ -62,6 +62,8 @@ _HAS_MEMBERS = {
     KafkaError.FENCED_INSTANCE_ID,
 }
 """Errors of a commit without a membership, if the group has members."""
+DESCRIBE_S = 2.0
+"""Timeout of one request for the partitions of a topic."""
 _INVISIBLE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
 """Errors of a topic that does not exist, or that the user may not see, or whose name is invalid."""
 
@@ -211,14 +213,14 @@ class OffsetReader:
         # Not by list_topics: a cluster may have thousands of topics. Its request for one topic by name may create the
         # topic, on brokers that create topics automatically.
         def describe() -> list[int]:
-            described = self._client.describe_topics(
-                TopicCollection([topic]), request_timeout=self.kafka.connect_timeout_s
-            )[topic]
+            answers = self._client.describe_topics(TopicCollection([topic]), request_timeout=DESCRIBE_S)
             try:
-                return sorted(partition.id for partition in described.result().partitions)
+                return sorted(partition.id for partition in answers[topic].result().partitions)
             except KafkaException as error:
                 if error.args[0].code() in _INVISIBLE:
                     return []
+                # The request waits for the controller that librdkafka knows, also if that broker has failed since.
+                self._client.list_topics(timeout=self.kafka.connect_timeout_s)
                 raise
 
         return self._read(describe, f"looking for topic {topic}")
