@@ -44,7 +44,9 @@ class JoinCheckpoint(NamedTuple):
 
 def encode_checkpoint(checkpoint: JoinCheckpoint) -> str:
     """Return a checkpoint as text."""
-    return msgspec.json.encode(checkpoint if checkpoint.sources or checkpoint.ended else checkpoint[:3]).decode()
+    # Without the last fields if they are empty: earlier versions, which may run beside this one, do not know them.
+    fields = 5 if checkpoint.ended else 4 if checkpoint.sources else 3
+    return msgspec.json.encode(checkpoint[:fields]).decode()
 
 
 def decode_checkpoint(text: str | None) -> JoinCheckpoint:
