@@ -24,7 +24,8 @@ FIRST_START_S = 0.15
 """Timeout of the first request of a producer. If the last transaction with its id is open, the coordinator begins to
 abort it, and the producer has to ask again. librdkafka does so after 0.5 s, another producer at once."""
 HANG_MARGIN_S = 2.0
-"""A call that takes this much longer than its timeout will not return."""
+"""A call that takes this much longer than its timeout will not return. One cause, in librdkafka 2.16, is a coordinator
+that its brokers did not list for a moment (https://github.com/confluentinc/librdkafka/issues/5511)."""
 MAX_FAILED_STARTS = 5
 """Attempts to start a producer that may fail with errors that are not retriable before the process ends."""
 
