@@ -16,8 +16,9 @@ from skewless.errors import BrokerError, SkewlessError, UnreachableError
 ATTEMPT_S = 0.25
 """Timeout of the first metadata request. It is doubled with each one: a busy broker may need more than a second."""
 MAX_ATTEMPT_S = 1.0
+"""Maximum of this timeout."""
 SLOW_ATTEMPT_S = 4.0
-"""The same while no connection fails: the list of all topics of a large cluster takes more than a second."""
+"""Maximum while no connection fails: the list of all topics of a large cluster takes more than a second."""
 REFUSED_S = 1.5
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""

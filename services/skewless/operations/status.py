@@ -182,11 +182,11 @@ def status(
     newest = _newest_event(settings, {stage.name: stage for stage in stages}.get(topology.SOURCE_STAGE))
     stages = with_end_of_splitter(_without_ended(settings, _with_readiness(settings, stages)))
     by_name = {stage.name: stage for stage in stages}
-    topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in partition_counts}
+    full_names = {name: settings.topic(name) for name in (*QUALITY_TOPICS, "join-late")}
+    topics = {name: full_name for name, full_name in full_names.items() if full_name in partition_counts}
     since_ms = now_ms - round(1000 * recent_s)
     quality = data_quality(offsets, topics, since_ms)
-    join_late = settings.topic("join-late") if settings.topic("join-late") in partition_counts else None
-    late_of_join = recent_records(offsets, join_late, since_ms, lambda _headers, _value: None).number
+    late_of_join = recent_records(offsets, topics.get("join-late"), since_ms, lambda _headers, _value: None).number
     distribution, closing = settings.topic("distribution"), by_name.get(topology.RESULTS_STAGE)
     problems = (
         ["the pipeline has no topics: `skewless up` and `skewless topics apply` create them"]
@@ -212,7 +212,7 @@ def status(
                 ("join-late", late_of_join),
                 ("dead-letters", quality.dead_letters),
             )
-            if settings.topic(name) in partition_counts
+            if name in topics
         },
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in partition_counts else None,

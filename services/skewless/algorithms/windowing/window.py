@@ -134,8 +134,8 @@ def current_chunks(chunks: Mapping[ChunkId, Value]) -> dict[ChunkId, Value]:
     """Return those of the stored chunks of a window whose merge is the window."""
     numbers = {chunk.number for chunk in chunks}
     compacted = {chunk.number for chunk in chunks if chunk.compacted}
-    # All chunks of a compaction are stored if the chunk before it is deleted. Its number is smaller by two, or by one
-    # in topics of Skewless 0.3.
+    # All chunks of a compaction are stored if the chunk before the compaction is deleted. The number of that chunk is
+    # smaller by two, or by one in topics of Skewless 0.3.
     complete = (number for number in compacted if not {number - 1, number - 2} & numbers)
     first = max(complete, default=0)
     end = next(number for number in itertools.count(first) if number not in compacted)

@@ -210,8 +210,8 @@ class OffsetReader:
         return partitions
 
     def _existing_partitions(self, topic: str) -> list[int]:
-        # Not by list_topics: a cluster may have thousands of topics. Its request for one topic by name may create the
-        # topic, on brokers that create topics automatically.
+        # A list of all topics is large on a cluster with thousands. Unlike a metadata request by name, this request
+        # never creates a topic.
         def describe() -> list[int]:
             answers = self._client.describe_topics(TopicCollection([topic]), request_timeout=DESCRIBE_S)
             try:
