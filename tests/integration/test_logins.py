@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -184,6 +185,9 @@ def test_pipeline_with_msk_iam_logs_in_with_the_tokens_of_the_signer(
 ) -> None:
     signer = SIGNER.format(login=f"{CLIENT}:{SECRET}", url=provider.token_url, ca=str(keys.ca))
     (tmp_path / "aws_msk_iam_sasl_signer.py").write_text(signer)
+    # Tests before this one may have imported the signer of AWS, and those after it need that signer again.
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    monkeypatch.delitem(sys.modules, "aws_msk_iam_sasl_signer")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     allow(by_token, CLIENT, "m")
