@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -96,6 +97,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
 
 
+def pytest_collection_finish() -> None:
+    # Modules and tests live until the end of the process. Each garbage collection would search them again.
+    gc.freeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("spark"):
@@ -141,6 +147,7 @@ def _topics_end_with_their_module(request: pytest.FixtureRequest) -> Iterator[No
     if EMBEDDED in request.config.stash:
         from helpers.kafka import delete_topics
 
+        gc.collect()  # ends clients that refer to themselves: they would run on, and report that the broker has gone
         delete_topics(request.config.stash[EMBEDDED].bootstrap)
 
 
