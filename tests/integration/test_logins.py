@@ -185,7 +185,8 @@ def test_pipeline_with_msk_iam_logs_in_with_the_tokens_of_the_signer(
 ) -> None:
     signer = SIGNER.format(login=f"{CLIENT}:{SECRET}", url=provider.token_url, ca=str(keys.ca))
     (tmp_path / "aws_msk_iam_sasl_signer.py").write_text(signer)
-    # Tests before this one may have imported the signer of AWS, and those after it need that signer again.
+    # Tests before this one may have imported the signer of AWS, and those after it need that signer. Because of the
+    # first call, the end of this test removes its own signer also if none was imported before.
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
     monkeypatch.delitem(sys.modules, "aws_msk_iam_sasl_signer")
     monkeypatch.syspath_prepend(tmp_path)
