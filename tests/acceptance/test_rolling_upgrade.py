@@ -1,4 +1,4 @@
-"""Version 0.2.0 is replaced by this one while records arrive, as docs/how-to/upgrade.md describes.
+"""Former versions are replaced by this one while records arrive, as docs/how-to/upgrade.md describes.
 
 SKEWLESS_RATE=10000 sends more records per second.
 """
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,34 +39,46 @@ MOST = 2_000 * RATE
 """Upper bound of the records of a feed. The feed ends when all stages were replaced."""
 FAST_SPAN_S = 24_000
 """Event time of the records of a test that waits for the ends of windows. Each second of the feed is 12 s of it."""
-NEWER_TOPICS = ("hot-keys", "replays")
-"""Topics that 0.2.0 does not have."""
 SHARED = [stage for stage in STAGES if not topology.stage(stage).singleton]
 """Stages that may have several processes."""
 
 
-@pytest.fixture(scope="session")
-def package() -> Path:
-    folder = package_of("0.2.0")
-    command = [sys.executable, "-c", "import skewless; print(skewless.__file__)"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": str(folder)})
-    assert Path(done.stdout.strip()).is_relative_to(folder)
-    return folder
+@dataclass(frozen=True)
+class Former:
+    """A version that this one replaces."""
+
+    version: str
+    event_time: dict[str, Any]
+    """Settings of this version that keep the rules of the former one."""
+    lacks: tuple[str, ...]
+    """Topics of this version that the former one does not have."""
+
+    @property
+    def package(self) -> Path:
+        """Folder to import it from."""
+        folder = package_of(self.version)
+        command = [sys.executable, "-c", "import skewless; print(skewless.__file__)"]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": str(folder)})
+        assert Path(done.stdout.strip()).is_relative_to(folder)
+        return folder
+
+    def pipeline(self, broker: str, folder: Path, source: Source, **parts: Any) -> Pipeline:
+        """Return a pipeline with the topics of this version."""
+        tested = Pipeline(
+            broker,
+            folder,
+            source,
+            **parts,
+            event_time={**self.event_time, "allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
+            transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 10},
+        )
+        for topic in self.lacks:
+            tested.admin.delete_topics([tested.settings.topic(topic)])[tested.settings.topic(topic)].result()
+        return tested
 
 
-def pipeline_of(broker: str, folder: Path, source: Source, **parts: Any) -> Pipeline:
-    """Return a pipeline with the topics of 0.2.0."""
-    tested = Pipeline(
-        broker,
-        folder,
-        source,
-        **parts,
-        event_time={"late_rule": "event_time", "allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 10},
-    )
-    for future in tested.admin.delete_topics([tested.settings.topic(name) for name in NEWER_TOPICS]).values():
-        future.result()
-    return tested
+V0_2 = Former("0.2.0", {"late_rule": "event_time"}, ("hot-keys", "replays"))
+V0_3 = Former("0.3.2", {}, ())
 
 
 def skewless(tested: Pipeline, *arguments: str) -> str:
@@ -81,7 +94,7 @@ def looking_after(supervisor: Supervisor) -> Callable[[], object]:
 
 
 def refusal(tested: Pipeline) -> str:
-    """Return why a stage of this version refuses to start with the settings of 0.2.0."""
+    """Return why a stage of this version refuses to start with the settings of the former one."""
     done = CliRunner().invoke(main, ["run", "splitter", "--instance", "1", "-f", str(tested.released_file)])
     assert done.exit_code == 2, done.output
     return done.output
@@ -102,8 +115,8 @@ def await_commit(tested: Pipeline, supervisor: Supervisor, stage: str) -> None:
 def replace(tested: Pipeline, supervisor: Supervisor, stage: str, *, killed: bool) -> None:
     """Replace the process of a stage: stop or kill it, and start this version.
 
-    Kills happen in an open transaction, first of the process of 0.2.0, and then of the new one. A host forks the new
-    processes, which then need not load their code.
+    Kills happen in an open transaction, first of the process of the former version, and then of the new one. A host
+    forks the new processes, which then need not load their code.
     """
     supervisor.processes[f"{stage}-0"].command = tested.armed_command(stage, 0)
     for _ in range(2 if killed else 1):
@@ -133,8 +146,8 @@ def ending(supervisor: Supervisor, name: str) -> Iterator[ChildProcess]:
 def add_until_their_first_commits(tested: Pipeline, supervisor: Supervisor) -> None:
     """Add a process of this version to each stage that may have several, and kill it when it has committed.
 
-    The processes of 0.2.0 then continue with the checkpoints that the killed ones have committed. Their groups notice
-    the deaths at the same time, so that the test waits for the end of a session once.
+    The processes of the former version then continue with the checkpoints that the killed ones have committed. Their
+    groups notice the deaths at the same time, so that the test waits for the end of a session once.
     """
     for stage in SHARED:
         tested.arm(f"{stage}-1", "after-commit", "kill", topic=tested.settings.topic(WRITES[stage]))
@@ -148,7 +161,8 @@ def add_until_their_first_commits(tested: Pipeline, supervisor: Supervisor) -> N
 
 def assert_exact(broker: str, tested: Pipeline) -> None:
     """Compare the results with a plain count, and audit them."""
-    expected = truth(read(broker, tested.source.topic), lateness_ms=LATENESS_S * 1000, by_window=False)
+    by_window = tested.settings.event_time.late_rule == "window_end"
+    expected = truth(read(broker, tested.source.topic), lateness_ms=LATENESS_S * 1000, by_window=by_window)
     still_open = [f"{topic}: a transaction is open" for topic in WRITES.values() if tested.is_open(topic)]
     assert [*differences(tested, expected), *still_open] == []
     assert [record.value for record in tested.read("dead-letters")] == []
@@ -159,12 +173,12 @@ def assert_exact(broker: str, tested: Pipeline) -> None:
 
 @pytest.mark.usefixtures("spark")
 def test_stages_of_0_2_killed_and_replaced_against_the_order_of_data_give_exact_results(
-    broker: str, tmp_path: Path, package: Path
+    broker: str, tmp_path: Path
 ) -> None:
     source = Source(broker, PARTITIONS)
-    tested = pipeline_of(broker, tmp_path, source, aggregator={"emit": "final"})
+    tested = V0_2.pipeline(broker, tmp_path, source, aggregator={"emit": "final"})
     records: Feed[Sent] = Feed(source, zipf_records(MOST, PARTITIONS, 21, span_s=FAST_SPAN_S), RATE)
-    with records as feed, tested.running(armed=True, package=package) as supervisor:
+    with records as feed, tested.running(armed=True, package=V0_2.package) as supervisor:
         until(lambda: tested.written("aggregates") > 0, each=looking_after(supervisor), every_s=0.2)
         skewless(tested, "topics", "apply")
         assert "event_time.late_rule: is window_end, was event_time when group" in refusal(tested)
@@ -178,13 +192,14 @@ def test_stages_of_0_2_killed_and_replaced_against_the_order_of_data_give_exact_
 
 
 @pytest.mark.usefixtures("spark")
-def test_stages_of_0_2_beside_this_version_then_stopped_in_the_order_of_data_give_exact_results(
-    broker: str, tmp_path: Path, package: Path
+@pytest.mark.parametrize("former", [V0_2, V0_3], ids=lambda former: former.version)
+def test_stages_of_a_former_version_beside_this_one_then_stopped_in_the_order_of_data_give_exact_results(
+    broker: str, tmp_path: Path, former: Former
 ) -> None:
     source = Source(broker, PARTITIONS)
-    tested = pipeline_of(broker, tmp_path, source)
+    tested = former.pipeline(broker, tmp_path, source)
     records: Feed[Sent] = Feed(source, zipf_records(MOST, PARTITIONS, 22, span_s=6_000), RATE)
-    with records as feed, tested.running(armed=True, package=package) as supervisor:
+    with records as feed, tested.running(armed=True, package=former.package) as supervisor:
         until(lambda: tested.written("aggregates") > 0, each=looking_after(supervisor), every_s=0.2)
         skewless(tested, "topics", "apply")
         pids = {name: replica.pid for name, replica in supervisor.processes.items()}
