@@ -256,7 +256,7 @@ CASES = {
             },
         },
         sum="amount",
-        results=50,
+        results=30,
     ),
     "partitions of two topics": Case(
         pages,
