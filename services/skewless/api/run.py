@@ -22,7 +22,7 @@ from skewless.operations.status import PipelineStatus, status
 
 TICK_S = 0.1
 RECENT_S = 300.0
-"""Period in which a status counts late tuples and dead letters."""
+"""Period in which a status counts late tuples, late records of a join and dead letters."""
 log = logging.getLogger(__name__)
 
 

@@ -2,7 +2,7 @@
 
 The rate is steady and the keys are equally frequent, so there are as many different keys in a commit as there can be.
 Bytes are those of one replica before compression. What needs more time than the generated commits have (compaction,
-closed windows, retention) is computed from their records.
+closed windows, retention, the statistics of a run with all keys) is computed from their records and the load.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ tuples between two sessions: the later one is swallowed by the earlier one. The 
 previous identity, which never comes back.
 
 A row of a chunk covers the whole time of a session, and has the partials of its new tuples only. So the sessions of a
-span are the merge of its chunks, in any order.
+span are the merge of its current chunks, in any order.
 """
 
 from __future__ import annotations

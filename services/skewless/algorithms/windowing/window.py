@@ -28,9 +28,9 @@ Chunks
 ======
 
 State is stored as chunks in a compacted changelog topic. A chunk has the rows that one flush merged into one window.
-Its key is (window, ChunkId), and a window is the merge of its chunks. A window with many chunks is compacted: all its
-rows are written as new chunks, and tombstones delete the previous ones. The cost of a restore is therefore proportional
-to the size of the state. Rows that are too large for a record are split into several chunks.
+Its key is (window, ChunkId), and a window is the merge of its current chunks. A window with many chunks is compacted:
+all its rows are written as new chunks, and tombstones delete the previous ones. The cost of a restore is therefore
+proportional to the size of the state. Rows that are too large for a record are split into several chunks.
 
 Chunks are numbered in write order. No number is used twice in a window, so that no chunk overwrites another one.
 Tombstones are written after all chunks that replace the deleted ones, and the last chunk is deleted first. Each

@@ -37,7 +37,7 @@ INTERVAL_S = 2.0
     default="5m",
     show_default=True,
     metavar="TIME",
-    help="Period in which late tuples and dead letters are counted.",
+    help="Period in which late tuples, late records of a join and dead letters are counted.",
 )
 @click.option(
     "--max-late-share",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skewless.operations.status import PipelineStatus
 
 RECENT_S = 300.0
-"""Period in which late tuples and dead letters are counted."""
+"""Period in which late tuples, late records of a join and dead letters are counted."""
 WEB_PORT = 8765
 SHOWN_RESULTS = 10
 """Latest results on the page."""

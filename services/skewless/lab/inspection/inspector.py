@@ -229,7 +229,8 @@ class Inspector:
     ) -> list[_Candidate]:
         """Return the candidates: the chosen key first, then the record key, then the most likely fields.
 
-        Candidates that group nothing come last. `content` are the first records without their envelope.
+        Candidates that group nothing, and record keys that are objects, come last. `content` are the first records
+        without their envelope.
         """
         record_keys = [value for records in first for value in records.keys]
         present = [value for value in record_keys if value is not None]

@@ -389,7 +389,7 @@ class JoinStep(MultiInputStep):
             yield join_changelog.block_record(number, record)
 
     def checkpoint(self, partition: TopicPartition) -> str:
-        """Return the checkpoint: event time, and the version of the changelog."""
+        """Return the checkpoint: event time, version of the changelog, and whether a bounded run has ended here."""
         state = self._join_of(partition).state(self._side(partition))
         source = self._sources[partition]
         merged = "" if source.merged is None else source.merged.encode()
