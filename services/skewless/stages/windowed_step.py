@@ -11,6 +11,7 @@ import pyarrow as pa
 from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.algorithms.partials import newest_pane
 from skewless.algorithms.watermark import WatermarkTracker
+from skewless.algorithms.windowing.window import ChunkId
 from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.engine.step import HistogramSample, Sample, Step
 from skewless.errors import LimitError
@@ -49,6 +50,8 @@ class Input:
     """Start of the newest pane."""
     held: list[pa.Table] = field(default_factory=list)
     """Partials that the observer has not yet merged into windows."""
+    unwritten: set[tuple[int, ChunkId]] = field(default_factory=set)
+    """Window and chunk of what the observer has not written, because the window has ended."""
 
 
 class WindowedStep(Step):

@@ -134,16 +134,16 @@ def current_chunks(chunks: Mapping[ChunkId, Value]) -> dict[ChunkId, Value]:
     """Return those of the stored chunks of a window whose merge is the window."""
     numbers = {chunk.number for chunk in chunks}
     compacted = {chunk.number for chunk in chunks if chunk.compacted}
-    # All chunks of a compaction are stored if the chunk before the compaction is deleted. The number of that chunk is
-    # smaller by two, or by one in topics of Skewless 0.3.
-    complete = (number for number in compacted if not {number - 1, number - 2} & numbers)
-    first = max(complete, default=0)
-    end = next(number for number in itertools.count(first) if number not in compacted)
-    return {
-        chunk: value
-        for chunk, value in chunks.items()
-        if chunk.number >= first and (not chunk.compacted or chunk.number < end)
+    # Skewless 0.3 left out no number, and deleted the first chunk first. Nothing tells whether such a compaction was
+    # written completely as long as the chunk before it is stored. All chunks are merged then, so that none is missing.
+    starts = {number for number in compacted if number - 1 not in numbers}
+    # All chunks of a compaction are stored if the last chunk before it is deleted.
+    incomplete = {number for number in starts if number - 2 in numbers}
+    first = max(starts - incomplete, default=0)
+    unused = {
+        number for start in incomplete for number in itertools.takewhile(compacted.__contains__, itertools.count(start))
     }
+    return {chunk: value for chunk, value in chunks.items() if chunk.number >= first and chunk.number not in unused}
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,8 @@ class Window:
         """Yield the changed rows as chunks, or all rows to compact, followed by tombstones of the previous chunks."""
         previous = self.chunks
         uncompacted = sum(not chunk.compacted for chunk in previous)
-        compact = compact or uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
+        is_long = uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
+        compact = is_long or (compact and bool(previous))
         numbers = itertools.count(self.next_chunk + compact)
         self.chunks = [] if compact else previous.copy()
         for table, deferred in everything() if compact else changed:

@@ -60,6 +60,8 @@ class WindowStore:
         self._emit_interval_ms = emit_interval_ms
         self._windows: dict[int, Window] = {}
         """The windows by start, without those that have expired."""
+        self._expired: list[Window] = []
+        """Windows that have expired. The next flush deletes their chunks."""
         self._newest: int | None = None
         self._pending: dict[int, list[pa.Table]] = {}
         """Partials that are not yet merged into their windows, by the start of their slice."""
@@ -128,7 +130,11 @@ class WindowStore:
     def restore(self, start: int, chunks: Mapping[ChunkId, pa.Table | None]) -> None:
         """Restore a window from its chunks. A closed window needs only their identifiers: tables may be None."""
         self._update_newest(start)
-        window = self._windows[start] = Window(start, WindowState.CLOSED, sorted(chunks))
+        window = Window(start, WindowState.CLOSED, sorted(chunks))
+        if self._is_past_retention(start):
+            self._expire(window)
+            return
+        self._windows[start] = window
         if not self._is_closed(start):
             window.rows = self._new_rows(current_chunks(chunks))
             window.rows.emit_at = NEVER  # the time of the last emission is unknown
@@ -251,7 +257,13 @@ class WindowStore:
                 window.apply(event)
             if event is WindowEvent.EMIT:
                 rows.emit_at = now + self._emit_interval_ms
-        yield from self._expire()
+        # Without transactions, chunks must be kept until the checkpoint of the flush that expired them is committed. If
+        # the commit failed, the window would be open again, and empty.
+        expired, self._expired = self._expired, []
+        for window in expired:
+            yield from window.tombstones(window.chunks)
+        for start in [start for start in self._windows if self._is_past_retention(start)]:
+            self._expire(self._windows.pop(start))
 
     def _due(self, window: Window, rows: Rows, now: int) -> WindowEvent | None:
         """Return the event of a window in memory at a flush; None if there is none."""
@@ -265,11 +277,9 @@ class WindowStore:
             return WindowEvent.DEFER if rows.has_changes else None
         return WindowEvent.EMIT if rows.has_changes or window.state is WindowState.DEFERRED else None
 
-    def _expire(self) -> Iterator[Chunk]:
-        for start in [start for start in self._windows if self._is_past_retention(start)]:
-            window = self._windows.pop(start)
-            window.apply(WindowEvent.EXPIRE)
-            yield from window.tombstones(window.chunks)
+    def _expire(self, window: Window) -> None:
+        window.apply(WindowEvent.EXPIRE)
+        self._expired.append(window)
 
     def _is_closed(self, start: int) -> bool:
         return self.closed_until is not None and self._assigner.end(start) <= self.closed_until

@@ -31,7 +31,7 @@ from skewless.algorithms.load_metrics import (
 from skewless.algorithms.partials import merge_partials
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import starts, tumbling
-from skewless.algorithms.windowing.window import Chunk, ChunkId, Emission
+from skewless.algorithms.windowing.window import Chunk, Emission
 from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
@@ -285,7 +285,7 @@ class ObserverStep(WindowedStep):
     def _is_save_due(self, last_end: int | None, now: int) -> bool:
         """Return whether a tick ends, or the changelog must be written although none ends."""
         starts = (start for windows in self._window_stores() for start in windows.starts)
-        if last_end is not None and any(start + self._rules.tick_ms <= last_end for start in starts):
+        if any(self._has_ended(start, last_end) for start in starts):
             return True
         # The first commit of a process also writes: so a process that is killed again and again makes progress.
         is_late = self._saved_at is None or not 0 <= now - self._saved_at < self.save_interval_ms
@@ -295,17 +295,18 @@ class ObserverStep(WindowedStep):
         self, emissions_by_tick: dict[int, list[Emission]], last_end: int | None, now: int
     ) -> Iterator[OutputRecord]:
         """Yield changelog records for all changes, and the ticks that have ended, with these emissions."""
-        tick_ms = self._rules.tick_ms
         for partition, input_ in self._inputs.items():
-            unwritten = set[tuple[int, ChunkId]]()
             for output in input_.windows.flush(last_end, now):
                 if not isinstance(output, Chunk):
                     emissions_by_tick.setdefault(output.window, []).append(output)
-                elif output.table is not None and last_end is not None and output.window + tick_ms <= last_end:
-                    # The tick ends with this commit, so its chunk would be deleted at once.
-                    unwritten.add((output.window, output.id))
-                elif (output.window, output.id) not in unwritten:
+                elif (output.window, output.id) in input_.unwritten:
+                    input_.unwritten.remove((output.window, output.id))
+                elif output.table is None or output.id.compacted or not self._has_ended(output.window, last_end):
                     yield chunk_output("observer-changelog", partition, output, self._rules.write)
+                else:
+                    # The tick ends with this commit, so the next one would delete its chunk. A compaction is written,
+                    # because it replaces chunks that this commit deletes.
+                    input_.unwritten.add((output.window, output.id))
         for tick_start in sorted(emissions_by_tick):
             yield from self._tick_records(tick_start, emissions_by_tick[tick_start], now)
         if RUN_PARTITION not in self._inputs:
@@ -341,6 +342,9 @@ class ObserverStep(WindowedStep):
         starts = {start for windows in self._window_stores() for start in windows.starts}
         ends = sorted(start + self._rules.tick_ms for start in starts if start + self._rules.tick_ms <= watermark)
         return ends[self.ticks_per_commit - 1] if len(ends) > self.ticks_per_commit else watermark
+
+    def _has_ended(self, tick_start: int, last_end: int | None) -> bool:
+        return last_end is not None and tick_start + self._rules.tick_ms <= last_end
 
     def _tick_records(self, tick_start: int, emissions: Sequence[Emission], now: int) -> Iterator[OutputRecord]:
         """Yield the measures of a tick and the changes of the hot keys."""

@@ -159,7 +159,7 @@ def test_session_store_closed_span_is_read_again_for_a_correction(*, updates: bo
 
 def test_session_store_span_beyond_its_retention_rejects_partials_and_has_no_chunks(*, restarts: bool) -> None:
     sessions = Sessions()
-    run(sessions, [([("a", 100)], 1200), ([], 1500)], restarts=restarts)
+    run(sessions, [([("a", 100)], 1200), ([], 1500), ([], 1500)], restarts=restarts)
     assert sessions.log == {0: {}}
     rejected = sessions.add(("a", 100), ("a", 1400))
     assert rejected is not None

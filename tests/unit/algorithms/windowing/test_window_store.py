@@ -17,7 +17,7 @@ from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.partials import to_partials
 from skewless.algorithms.windowing import window, window_store
 from skewless.algorithms.windowing.assigner import tumbling
-from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD, Chunk, ChunkId, Emission
+from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD, EMIT_COUNT, Chunk, ChunkId, Emission
 from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.wire.columns import read_table, write_table
 
@@ -175,14 +175,57 @@ def test_window_store_window_of_many_changelog_records_is_not_compacted_at_every
 
 
 @pytest.mark.usefixtures("small")
-def test_window_store_expired_window_tombstones_all_its_changelog_records() -> None:
+def test_window_store_torn_compaction_of_0_3_leaves_out_no_tuple() -> None:
+    # Version 0.3 left out no number before a compaction, and deleted the oldest chunk first.
+    ones = pa.table({"key": ["a"], "count": [1], EMIT_COUNT.name: [1]})
+    old = {ChunkId(number, compacted=False): ones for number in range(5)}
+    compaction = {
+        ChunkId(5, compacted=True): pa.table({"key": ["a"], "count": [6], EMIT_COUNT.name: [6]}),
+        ChunkId(6, compacted=True): pa.table({"key": ["b"], "count": [1], EMIT_COUNT.name: [1]}),
+    }
+    for deleted in range(6):
+        remaining = dict(list(old.items())[deleted:])
+        assert restored_counts(remaining | compaction) == {"a": 6 + len(remaining), "b": 1}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_window_store_expired_window_is_deleted_by_the_flush_after_the_next_commit(*, is_restarted: bool) -> None:
     made, log = windows(), Log()
     for _ in range(4):
         write(log, flush(made, [f"{key:03d}" for key in range(9)]))
     write(log, chunks_of(made.flush(1000, 0)))
     assert log != {}
-    write(log, chunks_of(made.flush(2000, 0)))
+    assert chunks_of(made.flush(2000, 0)) == []
+    if is_restarted:
+        time = made.closed_until, made.kept_ms
+        made = WindowStore([COUNT], windows=tumbling(1000), retention_ms=1000, updates=True)
+        made.restore_time(*time)
+        made.restore(0, dict.fromkeys(log))
+    write(log, chunks_of(made.flush(None, 0)))
     assert log == {}
+    assert chunks_of(made.flush(3000, 0)) == []
+
+
+def test_window_store_window_that_expires_as_it_closes_is_complete_after_a_commit_that_failed() -> None:
+    def add(store: WindowStore, count: int) -> None:
+        store.merge(pa.table({"pane": [0], "key": ["a"], "count": [count]}))
+
+    def closed(store: WindowStore, log: Log) -> list[int]:
+        parts = list(store.flush(1000, 0))
+        write(log, chunks_of(parts))
+        return [int(count) for part in parts if isinstance(part, Emission) for count in part.data["count"]]
+
+    made, log = WindowStore([COUNT], windows=tumbling(1000), retention_ms=0, updates=False), Log()
+    add(made, 100)
+    write(log, chunks_of(made.flush(None, 0)))
+    add(made, 7)
+    # Without transactions, the chunks of this flush are stored although its offsets are not committed.
+    assert closed(made, log) == [107]
+    again = WindowStore([COUNT], windows=tumbling(1000), retention_ms=0, updates=False)
+    again.restore(0, log)
+    add(again, 7)
+    assert closed(again, log) == [114]
 
 
 BINARY = columns_of(ADDED)
@@ -248,6 +291,7 @@ def test_binary_columns_survive_compaction_restore_closing_and_reopening() -> No
     run.merge()
     run.flush()
     run.flush(2000)
+    run.flush()
     assert run.log == {}
 
 

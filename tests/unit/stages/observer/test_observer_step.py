@@ -15,10 +15,11 @@ from helpers.batches import json_values_in, reasons_in, repeated, written
 from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.engine.step import Sample
 from skewless.stages.observer.restore import unsaved_state
 from skewless.stages.observer.run_statistics import RunStatistics
-from skewless.stages.observer.step import ObserverRules, ObserverStep
+from skewless.stages.observer.step import RUN_KEY, ObserverRules, ObserverStep
 from skewless.wire.changelog import decode_checkpoint
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.distribution import TickDistribution
@@ -260,7 +261,7 @@ def test_observer_emitted_ticks_are_tombstoned() -> None:
     for tick in range(5):
         observe(step, 0, deltas((tick * 60, "a", 0, 1)), progress(tick * 60))
         outputs += step.flush(0)
-    assert {key for key, _ in state_of(outputs)[0]} == {b"run", b"240/0/changes"}
+    assert {key for key, _ in state_of(outputs)[0]} == {b"run", b"180/0/changes", b"240/0/changes"}
 
 
 INVALID = {
@@ -430,7 +431,7 @@ def test_observer_commit_within_the_save_interval_writes_no_changelog_and_a_rest
     assert ticks(found[0]) == ticks(found[1])
     # The restarted process has the changelog of the first one, and the tick that is open.
     changed = [{output.key for output in written(outputs, "observer-changelog")} for outputs in found]
-    assert changed == [{b"0/0/changes", b"60/0/changes", b"run"}] * 2
+    assert changed == [{b"60/0/changes", b"run"}] * 2
     assert positions_of(step) == positions_of(restarted)
 
 
@@ -455,8 +456,27 @@ def test_observer_tick_that_ends_before_it_is_saved_writes_no_chunk() -> None:
     observe(step, 0, progress(120))
     outputs = list(step.flush(2))
     assert [tick["tuples"] for tick in ticks(outputs)] == [2]
-    changes = [(output.key, output.value) for output in written(outputs, "observer-changelog")]
+    assert {output.key for output in written(outputs, "observer-changelog")} == {b"run"}
+    # The next write of the changelog deletes the chunk that was saved.
+    observe(step, 0, deltas((120, "a", 0, 1)), progress(180))
+    changes = [(output.key, output.value) for output in written(step.flush(3), "observer-changelog")]
     assert [change for change in changes if change[0] != b"run"] == [(b"60/0/changes", None)]
+
+
+def test_observer_tick_that_ends_with_a_compaction_replaces_its_chunks_before_it_deletes_them() -> None:
+    def changes(now: int) -> list[tuple[bytes | None, bool]]:
+        outputs = written(step.flush(now), "observer-changelog")
+        return [(output.key, output.value is None) for output in outputs if output.key != RUN_KEY]
+
+    step = observer([None], save_interval_ms=0)
+    for number in range(COMPACTION_THRESHOLD):
+        observe(step, 0, deltas((60, "a", 0, 1)))
+        assert changes(0) == [(b"60/%d/changes" % number, False)]
+    observe(step, 0, deltas((60, "a", 0, 1)), progress(120))
+    numbers = range(COMPACTION_THRESHOLD - 1, -1, -1)
+    assert changes(0) == [(b"60/33/compacted", False), *((b"60/%d/changes" % number, True) for number in numbers)]
+    observe(step, 0, deltas((120, "a", 0, 1)), progress(180))
+    assert changes(0) == [(b"60/33/compacted", True)]
 
 
 def test_observer_partition_that_comes_back_to_a_process_counts_once_in_the_run() -> None:
