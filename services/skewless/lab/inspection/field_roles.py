@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Any
@@ -60,9 +60,10 @@ class TimeField:
 
 
 def time_fields(detected: DetectedFormat) -> list[TimeField]:
-    """Return the fields that contain times, in the order of the records. Dates without a time of day come last.
+    """Return the fields that contain times, in the order of the records.
 
-    A date is joined with the next field that contains times of day.
+    Numbers in ns come after other times, because they may be ids, and dates without a time of day come last. A date is
+    joined with the next field that contains times of day.
     """
     usable = [found for found in detected.fields if found.share >= MIN_SHARE and "[]" not in str(found.reference)]
     of_day = [_most(_is_time_of_day, found.values) for found in usable]
@@ -77,7 +78,7 @@ def time_fields(detected: DetectedFormat) -> list[TimeField]:
                 times.append(TimeField(found.reference, unit, usable[index].reference))
         elif unit is not None:
             times.append(TimeField(found.reference, unit))
-    return times + dates
+    return sorted(times, key=lambda found: found.unit == "ns") + dates
 
 
 def unread_times(detected: DetectedFormat) -> dict[FieldRef, str]:
@@ -103,17 +104,17 @@ def groups_nothing(distinct: int, values: int, missing_share: float, unique: flo
     return distinct == 1 or distinct >= unique * values or missing_share > 1 - MIN_SHARE
 
 
-def key_fields(detected: DetectedFormat) -> dict[FieldRef, bool]:
+def key_fields(detected: DetectedFormat, times: Iterable[TimeField]) -> dict[FieldRef, bool]:
     """Return the fields that can be a key, most likely key first, and whether each of them groups nothing.
 
-    Texts with many values that occur repeatedly are the most likely keys.
+    Texts with many values that occur repeatedly are the most likely keys. `times` are no keys.
     """
-    times = {reference for found in time_fields(detected) for reference in (found.reference, found.of_day)}
-    times |= unread_times(detected).keys()
+    fields = {ref for time in times if not time.is_header for ref in (time.reference, time.of_day)}
+    no_keys = fields | unread_times(detected).keys()
     usable = [
         found
         for found in detected.fields
-        if found.reference not in times and _is_frequent(found) and not _is_measure(found.values)
+        if found.reference not in no_keys and _is_frequent(found) and not _is_measure(found.values)
     ]
     return {found.reference: _is_unlikely(found) for found in sorted(usable, key=_rank)[:MAX_CANDIDATES]}
 

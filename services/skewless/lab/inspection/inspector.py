@@ -49,6 +49,8 @@ KAFKA_TIME = "Kafka timestamp"
 OLDEST_MS = 315_532_800_000
 """1980-01-01. Earlier times of single records are mistakes."""
 MAX_AHEAD_MS = round(EventTimeSettings.model_fields["max_ahead_s"].default * 1000)
+NEAR_MS = 30 * 86_400_000
+"""A number in ns is a time if it is as near as this to another time of its record, or to the clock."""
 UNORDERED_MS = 3_600_000
 """Records are not in the order of a time if half of them are older than one before them by more than this."""
 DETECTION_RECORDS = 1_000
@@ -141,7 +143,7 @@ class Inspector:
         self._null_values = self._null_keys = 0
         self._spans: dict[int, tuple[int, int]] = {}
         self._clock_limit_ms = time.time_ns() // 1_000_000 + MAX_AHEAD_MS
-        self._time_fields = self._likely_first(time_fields(self.detected), first)
+        self._time_fields = self._likely_first(self._without_ids(time_fields(self.detected), first), first)
         if self._envelope is not None:
             of_envelope = envelope_times(self._envelope, self.detected, content)
             self._time_fields = of_envelope + [field for field in self._time_fields if field not in of_envelope]
@@ -244,7 +246,7 @@ class Inspector:
             missing_share = 1 - len(present) / len(record_keys)
             is_unlikely = groups_nothing(len(set(present)), len(present), missing_share, unique=1.0)
             found[RECORD_KEY] = is_unlikely or are_objects(present)
-        found |= key_fields(self.detected)
+        found |= key_fields(self.detected, self._time_fields)
         if self.detected.settings == {"name": "text"}:
             lines = _sample(content)
             found[LINE] = groups_nothing(len(set(lines)), len(lines), 0.0)
@@ -316,6 +318,25 @@ class Inspector:
         # Each record has the key `partition`, so only the time can make it invalid.
         return _parser({**read, "key": {"from": "partition"}, "time": field.settings}, self._registry)
 
+    def _without_ids(self, fields: list[TimeField], first: Sequence[SourceRecords]) -> list[TimeField]:
+        """Return the fields without those in ns that are far from all other times of their records, and from the clock.
+
+        Ids of 64 bits that begin with the time at which they were made have the size of times in ns. But they advance
+        at another rate, from another epoch.
+        """
+
+        def times_of(field: TimeField) -> NDArray[np.float64]:
+            parser = self._time_reader(field)
+            return np.concatenate([_times_or_nan(parser.parse(records)) for records in first])
+
+        in_ns = [field for field in fields if field.unit == "ns"]
+        if not in_ns:
+            return fields
+        others = [np.array([time.time_ns() / 1e6]), np.concatenate([records.timestamps for records in first])]
+        others += [times_of(field) for field in fields if field not in in_ns]
+        ids = [field for field in in_ns if not _is_any_near(times_of(field), others)]
+        return [field for field in fields if field not in ids]
+
     def _likely_first(self, fields: list[TimeField], first: Sequence[SourceRecords]) -> list[TimeField]:
         """Return the fields that can be the event time, the most likely one first, otherwise in their order.
 
@@ -380,10 +401,24 @@ class Inspector:
 
 
 def _valid_times(parsed: ParsedBatch) -> NDArray[np.int64]:
-    valid = parsed.times != NO_TIME
-    valid[[index for index, _ in parsed.invalid]] = False
-    times: NDArray[np.int64] = parsed.times[valid]
+    times: NDArray[np.int64] = parsed.times[_has_time(parsed)]
     return times
+
+
+def _times_or_nan(parsed: ParsedBatch) -> NDArray[np.float64]:
+    return np.where(_has_time(parsed), parsed.times, np.nan)
+
+
+def _has_time(parsed: ParsedBatch) -> NDArray[np.bool_]:
+    valid: NDArray[np.bool_] = parsed.times != NO_TIME
+    valid[[index for index, _ in parsed.invalid]] = False
+    return valid
+
+
+def _is_any_near(times: NDArray[np.float64], others: Iterable[NDArray[Any]]) -> bool:
+    """Return whether most times, apart from nan, are near those of one of the others."""
+    needed = np.count_nonzero(np.isfinite(times)) / 2
+    return any(np.count_nonzero(np.abs(times - other) <= NEAR_MS) > needed for other in others)
 
 
 def _parser(splitter: Mapping[str, Any], registry: RegistrySettings | None) -> RecordParser:

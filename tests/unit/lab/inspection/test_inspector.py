@@ -191,6 +191,65 @@ def test_inspector_of_two_plausible_times_the_first_one_counts() -> None:
     assert inspected([batch(values)])["times"][-1]["name"] == "made"
 
 
+X_EPOCH, DISCORD_EPOCH = 1_288_834_974_657, 1_420_070_400_000
+
+
+def made_id(made_ms: int, epoch_ms: int) -> int:
+    """Return a snowflake id: the ms since an epoch, and 22 other bits."""
+    return (made_ms - epoch_ms << 22) + made_ms % 4096
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+@pytest.mark.parametrize("epoch", [X_EPOCH, DISCORD_EPOCH])
+@pytest.mark.parametrize("has_time", [False, True])
+def test_inspector_ids_that_begin_with_a_time_are_keys_and_no_times(
+    *, as_text: bool, epoch: int, has_time: bool
+) -> None:
+    """Such ids have the size of times in ns, and the records are in their order."""
+    ids = [made_id(1_650_000_000_000 + 1000 * (i // 4), epoch) for i in range(1000)]
+    values = [
+        json.dumps({"id": str(ids[i]) if as_text else ids[i], "n": 0.5} | ({"at": START + i} if has_time else {}))
+        for i in range(1000)
+    ]
+    found = inspected([batch([value.encode() for value in values])])
+    expected = "at" if has_time else "Kafka timestamp"
+    assert (found["times"][-1]["name"], found["other_times"]) == (expected, [])
+    assert [key["name"] for key in found["keys"]] == ["id"]
+
+
+@pytest.mark.parametrize("near", ["Kafka timestamp", "clock", "field"])
+def test_inspector_times_in_ns_that_are_near_another_time_are_times(near: str) -> None:
+    """OpenTelemetry writes such numbers. A replay has old ones, and a recorder may write no Kafka timestamps."""
+    first_ms = {"Kafka timestamp": START, "clock": time.time_ns() // 1_000_000 - 86_400_000, "field": 10**12}[near]
+    values: list[bytes | None] = [
+        json.dumps(
+            {"time_unix_nano": str((first_ms + i) * 1_000_000 + 999_999), "u": f"u{i % 9}"}
+            | ({"observed": iso(first_ms + i)} if near == "field" else {})
+        ).encode()
+        for i in range(400)
+    ]
+    found = inspected([batch([*values, *[None] * 600])])
+    assert [key["name"] for key in found["keys"]] == ["u"]
+    names = [found["times"][-1]["name"], *found["other_times"]]
+    assert names == (["observed", "time_unix_nano"] if near == "field" else ["time_unix_nano"])
+
+
+def test_inspector_times_in_ns_come_before_a_time_ahead_of_the_clock_and_before_dates() -> None:
+    ahead = time.time_ns() // 1_000_000 + 10**9
+    values = [
+        json.dumps({"day": iso(START)[:10], "expires": ahead + i, "at": (START + i) * 10**6, "u": i % 9}).encode()
+        for i in range(1000)
+    ]
+    found = inspected([batch(values)])
+    assert (found["times"][-1]["name"], found["other_times"]) == ("at", ["day", "expires"])
+
+
+def test_inspector_times_in_ns_that_are_far_from_all_other_times_are_no_times() -> None:
+    values = [json.dumps({"at": (10**12 + i) * 1_000_000, "u": f"u{i % 9}"}).encode() for i in range(1000)]
+    found = inspected([batch(values)])
+    assert (found["times"][-1]["name"], found["keys"][0]["name"]) == ("Kafka timestamp", "u")
+
+
 @pytest.mark.parametrize("mistake", ["n/a", "", "0"])
 def test_inspector_time_with_few_mistakes_is_the_time_and_they_are_reported(mistake: str) -> None:
     values = [json.dumps({"u": f"u{i % 9}", "at": mistake if i == 3 else iso(START + i)}).encode() for i in range(1000)]
