@@ -112,6 +112,23 @@ def test_inspect_unknown_topic_or_key_is_one_line(broker: str, topic: str) -> No
     assert (result.exit_code, "--key: no record has a field nothing.here" in result.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("per_ms", [1_000, 1_000_000])
+def test_init_kafka_timestamps_that_are_not_in_ms_are_one_line(broker: str, tmp_path: Path, per_ms: int) -> None:
+    """A mistake of producers. `inspect` measures the records nevertheless."""
+    topic = f"inspect-{uuid.uuid4().hex[:8]}"
+    create_topics(broker, {topic: 1}, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for number in range(30):
+        value = json.dumps({"user": f"u{number % 3}"})
+        producer.produce(topic, value, timestamp=(1_700_000_000_000 + number) * per_ms)
+    assert producer.flush(60) == 0
+    result = CliRunner().invoke(main, ["init", topic, "-b", broker, "--yes", "-o", str(tmp_path / "p.yaml")])
+    expected = f"error: topic {topic}: the Kafka timestamps of its records are after the year 9999, so their producer"
+    assert (result.exit_code, result.stderr.startswith(expected)) == (1, True), result.output
+    shown = inspect(broker, topic)
+    assert (shown.exit_code, "Hottest keys of user" in shown.stdout) == (0, True), shown.output
+
+
 @pytest.mark.parametrize(("envelope", "form"), ENVELOPE_RECORDS)
 def test_init_records_in_an_envelope_have_its_time(
     broker: str, topic: str, envelope: str, form: str, tmp_path: Path

@@ -37,7 +37,10 @@ def show(report: Mapping[str, Any]) -> None:
     _show_candidates(console, report["keys"])
     _show_top(console, chosen)
     _show_loads(console, chosen["name"], report["loads"])
-    _show_times(console, report["times"])
+    if report["times"]:
+        _show_times(console, report["times"])
+    else:
+        console.print("\nNo time: no field has one, and the Kafka timestamps are after the year 9999, so not in ms.")
     if others := report["other_times"]:
         console.print(f"other times in the records: {', '.join(_name(field_label(name)) for name in others)}")
     for line in unread_time_warning(report):

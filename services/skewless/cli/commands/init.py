@@ -101,7 +101,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         )
     if key is not None and report["keys"][0]["splitter"] is None:
         raise CheckFailedError(f"--key: {key}: the keys are neither text in UTF-8 nor integers of 8 or 4 bytes")
-    _require_times(source, event_time_of(report))
+    _require_times(source, report)
     choices = choices_of(report, key_is_chosen=key is not None)
     if name is not None:
         choices = dataclasses.replace(choices, name=name)
@@ -133,13 +133,21 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     click.echo(f"then: skewless results -f {output}")
 
 
-def _require_times(topic: str, times: Mapping[str, Any]) -> None:
+def _require_times(topic: str, report: Mapping[str, Any]) -> None:
     """Raise CheckFailedError if the records have neither a field with a time nor a time of Kafka."""
-    if "header" not in times and times["field"] is None and times["last_ms"] < 0:
-        raise CheckFailedError(
-            f"topic {topic}: its records have no timestamp of Kafka, and no field with a time was found, so a pipeline "
-            "could not tell their windows; docs/how-to/read-any-topic.md shows how to read a time"
-        )
+    from skewless.lab.inspection.pipeline_file import event_time_of
+
+    if not report["times"]:
+        problem = "the Kafka timestamps of its records are after the year 9999, so their producer does not write ms"
+    else:
+        time = event_time_of(report)
+        if "header" in time or time["field"] is not None or time["last_ms"] >= 0:
+            return
+        problem = "its records have no timestamp of Kafka"
+    raise CheckFailedError(
+        f"topic {topic}: {problem}, and no field with a time was found, so a pipeline could not tell their windows; "
+        "docs/how-to/read-any-topic.md shows how to read a time"
+    )
 
 
 def _require_writable(output: Path) -> None:

@@ -141,7 +141,7 @@ def _yaml(document: Mapping[str, Any]) -> str:
 
 
 def event_time_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the time that the pipeline uses: the field, or else the Kafka timestamp."""
+    """Return the time that the pipeline uses: the field, or else the Kafka timestamp. The report must have a time."""
     time: Mapping[str, Any] = report["times"][-1]
     return time
 
@@ -230,8 +230,10 @@ def invalid_warning(key: Mapping[str, Any]) -> list[str]:
 
 def unread_time_warning(report: Mapping[str, Any]) -> list[str]:
     """Return a warning if the records have no time that a pipeline reads, but one in another form; else empty."""
+    if not report["times"] or not report["unread_times"]:
+        return []
     time = event_time_of(report)
-    if "header" in time or time["field"] is not None or not report["unread_times"]:
+    if "header" in time or time["field"] is not None:
         return []
     found = ", ".join(f'{_shown(each["name"])} ("{_shown(each["example"])}")' for each in report["unread_times"])
     return [

@@ -294,6 +294,18 @@ def test_inspector_json_of_which_a_third_is_broken_shows_the_share_and_the_reaso
     assert "invalid records of user: 500 " in output
 
 
+@pytest.mark.parametrize("other", [{}, {"when": "28/Nov/2026:10:30:00"}])
+def test_show_records_without_any_usable_time_says_so(
+    other: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    values: list[bytes | None] = [json.dumps({"user": f"u{i % 9}"} | other).encode() for i in range(100)]
+    in_us = START * 1000 + np.arange(100)
+    found = inspected([RecordColumns.of_values(values, in_us)])
+    assert (found["times"], unread_time_warning(found)) == ([], [])
+    show(found)
+    assert "\nNo time: no field has one, and the Kafka timestamps are after the year 9999" in capsys.readouterr().out
+
+
 def test_inspector_binary_records_without_keys_have_no_candidate() -> None:
     found = inspected([batch([b"\xff\xfe"] * 10)])
     assert (found["keys"], found["loads"], found["format"]["splitter_format"]) == ([], [], None)
