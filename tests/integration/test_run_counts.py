@@ -9,10 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 
+from helpers.join_oracle import Event
+from helpers.joined import Joined
 from helpers.kafka import START_MS, Pipeline, Source
 from helpers.stage_hosts import share_host
 from helpers.waiting import WAIT_S, until
+from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import main
+from skewless.config import topic_plan
 from skewless.operations.run_counts import Count, RunCounter
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
@@ -112,6 +116,47 @@ def test_up_with_only_filtered_records_warns_and_names_the_condition(broker: str
     source.send([(0, record("b", START_MS + 30))])
     second = CliRunner().invoke(main, up)
     assert second.stdout.endswith("\n1 record: 1 update of results, 0 late, 0 invalid\n")
+
+
+def test_up_with_only_keys_that_do_not_match_warns_and_names_the_pattern(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    source.send([(0, record("a", START_MS + number)) for number in range(20)])
+    splitter = {"format": "json", "key": {"field": "key", "pattern": "[0-9]+"}, "time": {"field": "time"}}
+    pipeline = Pipeline(broker, tmp_path, source, splitter=splitter)
+    found = CliRunner().invoke(main, ["up", "-f", str(pipeline.file), "--drain", "--log-dir", str(tmp_path / "logs")])
+    assert found.exit_code == 0, found.output
+    assert found.stdout.endswith("\nwarning: none of 20 records has a tuple, because of splitter.key.pattern\n")
+
+
+def test_up_of_pairs_without_any_warns_and_names_the_join_and_of_filtered_ones_the_condition(
+    broker: str, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path)
+    tested.document |= {
+        "source": {"topic": tested.settings.topic("joined")},
+        "event_time": {"allowed_lateness_s": 10},
+        "splitter": {
+            "format": "json",
+            "key": {"field": "id"},
+            "time": {"field": "left_time"},
+            "where": [{"field": "id", "is_not": "3"}],
+        },
+    }
+    tested.load()
+    topic_plan.apply(tested.settings)
+    up = ["up", "-f", str(tested.file), "--drain", "--log-dir", str(tmp_path / "logs")]
+
+    def sent(left: str, right: str, time_ms: int) -> str:
+        tested.send(Side.LEFT, [Event(left, time_ms)])
+        tested.send(Side.RIGHT, [Event(right, time_ms)])
+        tested.flush()
+        found = CliRunner().invoke(main, up)
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    line = "\n2 records: 0 updates of results, 0 late, 0 invalid\nwarning: none of 2 records has a"
+    assert sent("1", "2", START_MS).endswith(f"{line} partner in the join\n")
+    assert sent("3", "3", START_MS + 60_000).endswith(f"{line} tuple, because of splitter.where\n")
 
 
 def test_up_with_only_invalid_records_prints_the_reason_and_fails(broker: str, tmp_path: Path) -> None:

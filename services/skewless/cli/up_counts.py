@@ -75,8 +75,10 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
             text = f"topic {topic} has {uncommitted_records(offsets)}: they are in no result until these have ended"
             click.secho(f"warning: {text}", fg="yellow")
         if counts.is_all_filtered:
-            text = f"none of {counts.records_text} has a tuple, because of {filtering_settings(settings)}"
-            click.secho(f"warning: {text}", fg="yellow")
+            missing = "has a partner in the join"
+            if not counts.is_none_paired:
+                missing = f"has a tuple, because of {filtering_settings(settings)}"
+            click.secho(f"warning: none of {counts.records_text} {missing}", fg="yellow")
         check_accepted(counts)
 
 
@@ -87,6 +89,7 @@ def filtering_settings(settings: PipelineSettings) -> str:
         "splitter.where": bool(splitter.where),
         "splitter.envelope": splitter.envelope is not None,
         "splitter.python": splitter.python is not None,
+        "splitter.key.pattern": splitter.key.pattern is not None,
         "splitter.key.drop_if_contains": bool(splitter.key.drop_if_contains),
         "splitter.tombstones": splitter.tombstones == "skip",
     }

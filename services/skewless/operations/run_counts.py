@@ -5,7 +5,7 @@ Counters of processes would begin at 0 again after a restart, and would count re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from skewless import topology
@@ -58,6 +58,8 @@ class RunCounts:
     """Whether a record was neither late nor invalid. True if there are no records."""
     is_all_filtered: bool
     """Whether there were records, and none of them became a tuple, a late tuple or an invalid record."""
+    is_none_paired: bool
+    """Whether they became none because the pipeline aggregates the pairs of its join, and there was no pair."""
 
     @property
     def records_text(self) -> str:
@@ -85,7 +87,9 @@ class RunCounter:
         needed = [row.name for row in topology.needed_topics(settings)]
         self._results = next(name for name in ACCEPTED if name in needed)
         self._late = [name for name in needed if name in {"late", "join-late"}]
-        counted = {self._results, "dead-letters", *self._late, *ACCEPTED[self._results]}
+        self._aggregates_pairs = settings.own_source == "joined"
+        pairs = ["joined"] if self._aggregates_pairs else []
+        counted = {self._results, "dead-letters", *self._late, *ACCEPTED[self._results], *pairs}
         self._ends = {name: self._offsets.end(settings.topic(name)) for name in counted}
         self._starts = {
             (stage, topic): self._offsets.committed(settings.group(stage), topic) for stage, topic in self._inputs()
@@ -109,6 +113,7 @@ class RunCounter:
         rejected = invalid.records + sum(count.records for count in late)
         results = self._count(self._results, exact=False)
         may_be_filtered = source.records > 0 and rejected == results.records == 0 and self._results == "aggregates"
+        is_all_filtered = may_be_filtered and not self._is_any_accepted()
         return RunCounts(
             records=source.records,
             is_exact=source.is_exact,
@@ -120,7 +125,8 @@ class RunCounter:
             invalid=invalid,
             reasons=reasons,
             is_any_accepted=not rejected or self._is_any_accepted() or self._has_more_than(rejected, processed),
-            is_all_filtered=may_be_filtered and not self._is_any_accepted(),
+            is_all_filtered=is_all_filtered,
+            is_none_paired=is_all_filtered and self._aggregates_pairs and not self._is_any_in(["joined"]),
         )
 
     def _inputs(self) -> Iterator[tuple[str, str]]:
@@ -195,6 +201,10 @@ class RunCounter:
 
     def _is_any_accepted(self) -> bool:
         """Return whether a stage has written a record that is neither late nor invalid."""
+        return self._is_any_in(ACCEPTED[self._results])
+
+    def _is_any_in(self, names: Iterable[str]) -> bool:
+        """Return whether a record has been written to one of these topics, apart from watermarks."""
         return any(
             has_records_after(
                 self._offsets,
@@ -202,7 +212,7 @@ class RunCounter:
                 {partition: start for partition, (start, _) in self._written(name).items()},
                 lambda headers: schema_of(headers) != WATERMARK,
             )
-            for name in ACCEPTED[self._results]
+            for name in names
         )
 
     def _has_more_than(self, rejected: int, processed: Mapping[str, OffsetRanges]) -> bool:
