@@ -31,7 +31,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from skewless.engine.assignment import CommitPoint
 from skewless.engine.back_pressure import BackPressure
-from skewless.engine.commit_policy import POLL_S, CommitPolicy
+from skewless.engine.commit_policy import IDLE_POLL_S, POLL_S, CommitPolicy
 from skewless.engine.consecutive_timeouts import ConsecutiveTimeouts
 from skewless.engine.executor import FetchPositions, LogRanges, Restore, StepExecutor
 from skewless.engine.group_session import GroupSession
@@ -270,7 +270,9 @@ class ConsumerThread(threading.Thread):
     def _poll(self) -> list[Message]:
         busy = bool(self._back_pressure.in_flight_batches) or self._executor.progressed
         now = time.monotonic()
-        wait_s, gather_s = self._policy.wait_s(now, busy=busy), self._policy.gather_s(now)
+        # Without partitions there are no commits: the next one would be overdue, and each wait would end at once.
+        wait_s = self._policy.wait_s(now, busy=busy) if self._assignment.partitions else IDLE_POLL_S
+        gather_s = self._policy.gather_s(now)
         messages = self._session.poll(self._transport.max_poll_records, wait_s, gather_s)
         self._at_rest = not messages and not self._back_pressure.in_flight_batches
         return messages

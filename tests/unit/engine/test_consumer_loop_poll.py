@@ -15,6 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from helpers.engine import TOPIC, EagerLoop, adopt, assign, at
 from helpers.messages import message
 from laws.model_process import Ledger
+from skewless.engine import consumer_loop
+from skewless.engine.commit_policy import IDLE_POLL_S, REST_S
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
@@ -43,7 +45,7 @@ class Failing:
 
 
 def consumer_thread(
-    deliver: Callable[[MessageBatch], None], consumer: Failing | None = None, **options: str
+    deliver: Callable[[MessageBatch], None], consumer: Failing | Empty | None = None, **options: str
 ) -> ConsumerThread:
     transport = TransportSettings(guarantee="at_least_once", commit_interval_s=60, transaction_timeout_s=180)
     thread = ConsumerThread(
@@ -94,6 +96,53 @@ def test_consumer_loop_requested_commit_is_sent_early(expected: bool, monkeypatc
     thread._executor.commit_wanted = expected
     thread._run_once()
     assert bool(commits) == expected
+
+
+class Empty:
+    """A consumer without records. Its waits advance a clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits_s: list[float] = []
+
+    def poll(self, wait_s: float) -> None:
+        self.waits_s.append(wait_s)
+        self.now += wait_s
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("progressed", [False, True])
+def test_consumer_loop_without_partitions_polls_ten_times_a_second(
+    progressed: bool,  # noqa: FBT001 - a parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = Empty()
+    monkeypatch.setattr(consumer_loop, "time", consumer)
+    thread = consumer_thread(lambda _batch: None, consumer)
+    executor = thread._executor
+    if progressed:
+        assign(executor, {0: RestoredPartition(0, None)})
+        executor.progressed = True
+        executor.revoke([at(0)])  # without a commit, as when the session has expired
+    assign(executor, {})
+    thread._policy.begin(consumer.now)
+    while consumer.now < 200:  # two commits would have been due
+        thread._run_once()
+    assert set(consumer.waits_s) == {IDLE_POLL_S}
+
+
+def test_consumer_loop_with_partitions_and_an_overdue_commit_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, commits = Empty(), list[float]()
+    monkeypatch.setattr(consumer_loop, "time", consumer)
+    thread = consumer_thread(lambda _batch: None, consumer)
+    monkeypatch.setattr(thread, "_commit", lambda: commits.append(consumer.now))
+    assign(thread._executor, {0: RestoredPartition(0, None)})
+    thread._policy.begin(consumer.now)
+    consumer.now = 200
+    thread._run_once()
+    assert (consumer.waits_s, commits) == ([REST_S], [200 + REST_S])
 
 
 def test_consumer_thread_has_no_attribute_that_a_thread_of_any_python_has_for_itself() -> None:
