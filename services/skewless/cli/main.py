@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -134,13 +134,6 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except RecoverableError as error:
-            ctx.exit(_bug(error))
-        except SkewlessError as error:
-            locate = ctx.meta.get(PROBLEM_LOCATOR, str)
-            for line in map(locate, error.problems) if isinstance(error, ConfigurationError) else (str(error),):
-                click.echo(f"error: {line}", err=True)
-            ctx.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
         except Exception as error:
@@ -149,10 +142,7 @@ class LazyGroup(click.Group):
                 ctx.exit(INTERRUPTED)
             if _is_closed_pipe(error):
                 raise  # click replaces stdout, because its last flush would fail again
-            if isinstance(error, OSError) and error.errno in RESOURCE_ERRORS:
-                click.echo(f"error: this machine is out of a resource: {error}", err=True)
-                ctx.exit(UnreachableError.exit_code)
-            ctx.exit(_bug(error))
+            ctx.exit(_report(error, ctx.meta.get(PROBLEM_LOCATOR, str)))
 
 
 @contextlib.contextmanager
@@ -176,6 +166,18 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 def _is_closed_pipe(error: BaseException | None) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def _report(error: Exception, locate: Callable[[str], str]) -> int:
+    """Print the lines of an error that ends a command, and return the exit code."""
+    if isinstance(error, SkewlessError) and not isinstance(error, RecoverableError):
+        for line in map(locate, error.problems) if isinstance(error, ConfigurationError) else (str(error),):
+            click.echo(f"error: {line}", err=True)
+        return error.exit_code
+    if isinstance(error, OSError) and error.errno in RESOURCE_ERRORS:
+        click.echo(f"error: this machine is out of a resource: {error}", err=True)
+        return UnreachableError.exit_code
+    return _bug(error)
 
 
 def _bug(error: Exception) -> int:

@@ -210,21 +210,33 @@ run()
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
-@pytest.mark.parametrize(("signal_name", "code"), [("SIGINT", 130), ("SIGWINCH", 70)])
-def test_main_client_that_ctrl_c_interrupts_while_it_is_created_is_no_bug(signal_name: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("signal_name", "error", "code"),
+    [
+        ("SIGINT", 'TypeError("expected configuration property name as type unicode string")', 130),
+        ("SIGINT", 'ConfigurationError("kafka.options: librdkafka refuses them: interrupted")', 130),
+        ("SIGWINCH", 'TypeError("expected configuration property name as type unicode string")', 70),
+        ("SIGWINCH", 'ConfigurationError("kafka.options: librdkafka refuses them: no such property")', 2),
+    ],
+)
+def test_main_client_that_ctrl_c_interrupts_while_it_is_created_is_no_bug(
+    signal_name: str, error: str, code: int
+) -> None:
     program = f"""
 import contextlib, signal
 from skewless.cli import main
 from skewless.cli.commands import config
+from skewless.errors import ConfigurationError
 def create_client(_):
     with contextlib.suppress(KeyboardInterrupt):
         signal.raise_signal(signal.{signal_name})
-    raise TypeError("expected configuration property name as type unicode string")
+    raise {error}
 config.load_settings = create_client
 main.main()
 """
     ended = run_config_check(program)
-    assert (ended.returncode, "Traceback" in ended.stderr) == (code, code == 70)
+    assert ended.returncode == code
+    assert (ended.stderr == "", "Traceback" in ended.stderr) == (code == 130, code == 70)
 
 
 def test_main_uncaught_exception_ends_with_70_and_its_name_in_the_last_line(
