@@ -346,6 +346,10 @@ class ModelProducer:
     def purge(self, **_what: bool) -> None:
         self._queue.clear()
 
+    def cluster_id(self, _timeout: float) -> str:
+        self._link.check()
+        return "model"
+
     def list_topics(self, *, timeout: float) -> SimpleNamespace:
         return _topics(self._link)
 

@@ -14,11 +14,11 @@ from confluent_kafka.admin import AdminClient
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
 
 ATTEMPT_S = 0.25
-"""Timeout of the first metadata request. It is doubled with each one: a busy broker may need more than a second."""
+"""Timeout of the first metadata request. It is doubled with each one that finds no connection."""
 MAX_ATTEMPT_S = 1.0
-"""Maximum of this timeout."""
+"""Maximum of this timeout. Nothing interrupts a request, not even Ctrl-C."""
 SLOW_ATTEMPT_S = 4.0
-"""Maximum while no connection fails: the list of all topics of a large cluster takes more than a second."""
+"""Timeout once a broker is connected: the list of all topics of a large cluster takes more than a second."""
 REFUSED_S = 1.5
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""
@@ -38,6 +38,8 @@ QUIET = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 250,
 }
+CREATE_NO_TOPIC = {"allow.auto.create.topics": False}
+"""Option of a client that asks for one topic by name, on brokers that create topics automatically."""
 
 
 _ERROR = re.compile(r"(?:\w+://)?[^/]+/\w+: (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
@@ -88,8 +90,11 @@ def wait_until_reachable(
             # bootstrap server once it knows the brokers. Any other request at that moment waits one to three seconds.
             if client.list_topics(timeout=min(attempt_s, max(ATTEMPT_S, deadline - now))).brokers:
                 return client
-        except KafkaException:  # its error is the same for all causes
-            attempt_s = min(2 * attempt_s, MAX_ATTEMPT_S if errors else SLOW_ATTEMPT_S)
+        except KafkaException as error:
+            # Without a connection its code is _TRANSPORT, for all causes. The errors do not tell: they may be those of
+            # another server. Not doubled if a broker is connected: it answers one request after the other.
+            is_connected = error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
+            attempt_s = SLOW_ATTEMPT_S if is_connected else min(2 * attempt_s, MAX_ATTEMPT_S)
         client.poll(0)
         if not is_reported and REPORTED_S < time.monotonic() - started < timeout_s:
             is_reported = True

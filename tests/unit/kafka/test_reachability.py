@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import BrokerMetadata, ClusterMetadata
+from confluent_kafka.admin import AdminClient, BrokerMetadata, ClusterMetadata
 
 from skewless.errors import UnreachableError
 from skewless.kafka import reachability
@@ -119,15 +119,19 @@ def test_settings_address_without_a_port_is_refused_at_once(servers: str) -> Non
 
 
 class Slow:
-    """An admin client whose brokers need three seconds for the list of topics."""
+    """An admin client of two brokers: one needs three seconds for the list of topics, and perhaps one is down."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.timeouts: list[float] = []
+        self._note_error = options["error_cb"]
+        self._is_one_down = options["bootstrap.servers"].startswith("down")
 
     def list_topics(self, *, timeout: float) -> ClusterMetadata:
         self.timeouts.append(timeout)
+        if self._is_one_down:
+            self._note_error(KafkaError(KafkaError._TRANSPORT, "Connect failed: Connection refused"))
         if timeout < 3:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         metadata = ClusterMetadata()
         metadata.brokers = {1: BrokerMetadata()}
         return metadata
@@ -135,10 +139,42 @@ class Slow:
     def poll(self, timeout: float) -> None: ...
 
 
+@pytest.mark.parametrize("servers", ["b:9092", "down:9092,b:9092"])
 def test_reachability_brokers_need_seconds_for_the_list_of_a_large_cluster_are_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+    servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reachability, "AdminClient", Slow)
-    client = reachability.wait_until_reachable({"bootstrap.servers": "b:9092"}, 60)
+    client = reachability.wait_until_reachable({"bootstrap.servers": servers}, 60)
     assert isinstance(client, Slow)
-    assert client.timeouts == [0.25, 0.5, 1, 2, 4]
+    assert client.timeouts == [0.25, 4]
+
+
+class Unreachable:
+    """An admin client that no broker accepts."""
+
+    def __init__(self, _options: Mapping[str, Any]) -> None: ...
+
+    def list_topics(self, *, timeout: float) -> ClusterMetadata:
+        assert timeout <= reachability.MAX_ATTEMPT_S
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def poll(self, timeout: float) -> None: ...
+
+
+def test_reachability_no_connection_is_given_up_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request may take longer, because nothing interrupts it."""
+    monkeypatch.setattr(reachability, "AdminClient", Unreachable)
+    attempts = iter(range(8))
+    with pytest.raises(UnreachableError, match="no Kafka broker answers"):
+        reachability.wait_until_reachable(
+            {"bootstrap.servers": "127.0.0.1:1"}, 60, give_up=lambda: next(attempts, None) is None
+        )
+    assert next(attempts, None) is None
+
+
+def test_librdkafka_no_connection_has_another_error_than_no_answer() -> None:
+    """`wait_until_reachable` tells the two apart by these codes."""
+    client = AdminClient({**reachability.QUIET, "bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(KafkaException) as caught:
+        client.list_topics(timeout=0.2)
+    assert caught.value.args[0].code() == KafkaError._TRANSPORT

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, GroupMetadata
 
 from skewless.errors import UnavailableError
-from skewless.kafka.reachability import QUIET
+from skewless.kafka.reachability import CREATE_NO_TOPIC, QUIET
 
 REQUEST_TIMEOUT_S = 2.0
 UUID_CHARACTERS = 36
@@ -24,7 +24,7 @@ class GroupMembership:
     """
 
     def __init__(self, client_options: Mapping[str, Any], group: str, group_instance_id: str, topic: str) -> None:
-        self._options = {**QUIET, **client_options}
+        self._options = {**QUIET, **client_options, **CREATE_NO_TOPIC}
         self._group = group
         self._topic = topic
         self.group_instance_id = group_instance_id
@@ -54,7 +54,8 @@ class GroupMembership:
         # An admin client of its own: a request through the consumer is not allowed inside the consumer's callbacks.
         admin = AdminClient(self._options)
         try:
-            admin.list_topics(timeout=REQUEST_TIMEOUT_S)  # any other first request may wait for a second
+            # Any other first request may wait for a second, and the list of all topics for longer than this timeout.
+            admin.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
             with warnings.catch_warnings():
                 # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka
                 # 2.16, "Assertion `eonce->refcnt > 0' failed").

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from skewless.errors import UnavailableError
 from skewless.kafka.errors import is_transient
-from skewless.kafka.reachability import QUIET
+from skewless.kafka.reachability import CREATE_NO_TOPIC, QUIET
 
 REQUEST_TIMEOUT_S = 2.0
 
@@ -24,11 +24,12 @@ def read_topic_ids(client_options: Mapping[str, Any], topics: Collection[str]) -
     Brokers before Kafka 2.8 have no ids, and a client that may not describe a topic does not get its id. Raises
     UnavailableError if the brokers do not answer within `REQUEST_TIMEOUT_S`.
     """
-    # An admin client of its own, because a consumer's metadata has no ids. Unlike a metadata request by name, this
-    # request never creates a topic.
-    admin = AdminClient({**QUIET, **client_options})
+    # An admin client of its own, because a consumer's metadata has no ids.
+    admin = AdminClient({**QUIET, **client_options, **CREATE_NO_TOPIC})
     try:
-        admin.list_topics(timeout=REQUEST_TIMEOUT_S)  # see `reachability`: any other first request may wait for seconds
+        # See `reachability`: any other first request may wait for seconds. Of one topic, because the list of all topics
+        # of a large cluster takes longer than this timeout.
+        admin.list_topics(next(iter(topics)), timeout=REQUEST_TIMEOUT_S)
     except KafkaException as error:
         raise UnavailableError(f"describing topic {', '.join(topics)}: {error.args[0].str()}") from error
     answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)

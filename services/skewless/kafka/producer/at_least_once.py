@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 from skewless.errors import TransactionAbortedError, UnavailableError
 from skewless.kafka.errors import classify_transaction_error
-from skewless.kafka.producer.base import CALL_S, OutputProducer
+from skewless.kafka.producer.base import OutputProducer
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
@@ -23,7 +23,7 @@ class AtLeastOnceProducer(OutputProducer):
         if self._producer is None:
             self._start()
         try:
-            self.producer.list_topics(timeout=CALL_S)
+            self._await_broker()
         except KafkaException as error:
             raise UnavailableError(f"starting a producer: {error.args[0].str()}") from error
         self.ready = True

@@ -31,6 +31,8 @@ PARTITION_UA = -1
 """librdkafka's number for a partition that the hash of the key decides."""
 CALL_S = 2.0
 """Timeout of a single call into librdkafka; calls are repeated until their deadline."""
+LAST_ATTEMPT_S = 0.1
+"""Minimum timeout of the second request that looks for a broker."""
 
 
 class OutputProducer(ABC):
@@ -190,6 +192,20 @@ class OutputProducer(ABC):
     def _start(self) -> None:
         self._producer = create_client(Producer, self.options())
         self._failed = None
+
+    def _await_broker(self) -> None:
+        """Wait until a broker has answered the new producer. Raises KafkaException if none has within `CALL_S`.
+
+        It must be the first request: `reachability` says why.
+        """
+        # The id is in the answer to the request that librdkafka makes by itself, which has no topics. The list of all
+        # topics of a large cluster takes longer than `CALL_S`.
+        deadline = time.monotonic() + CALL_S
+        try:
+            self.producer.cluster_id(CALL_S)
+        except KafkaException:
+            # At once if the broker has answered and has no id.
+            self.producer.list_topics(timeout=max(LAST_ATTEMPT_S, deadline - time.monotonic()))
 
     def connect(self) -> None:
         """Make one attempt to create a producer, at the start or after it was discarded.

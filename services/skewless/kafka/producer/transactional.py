@@ -87,7 +87,7 @@ class TransactionalProducer(OutputProducer):
         super()._start()
         self._begun_at = None
         with suppress(KafkaException):  # the next call raises it again
-            self.producer.list_topics(timeout=CALL_S)
+            self._await_broker()
 
     def _init_transactions(self, timeout_s: float) -> UnavailableError | None:
         """Start transactions. Returns an error if that has to be repeated, and raises any other error."""

@@ -15,11 +15,11 @@ from skewless.lab.local.kafka_process import free_ports
 class StartingBroker:
     """Admin client of a broker that answers, and has not loaded its groups."""
 
-    def __init__(self, _options: object) -> None:
-        pass
+    def __init__(self, options: dict[str, object]) -> None:
+        assert options["allow.auto.create.topics"] is False
 
-    def list_topics(self, **_request: Any) -> None:
-        pass
+    def list_topics(self, topic: str, **_request: Any) -> None:
+        assert topic == "t"  # never all topics: a cluster may have too many for the timeout
 
     def list_groups(self, **_request: Any) -> list[Any]:
         return []

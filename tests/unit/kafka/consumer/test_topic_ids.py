@@ -22,7 +22,7 @@ def answered(answer: Uuid | int, monkeypatch: pytest.MonkeyPatch) -> None:
     else:
         future.set_result(SimpleNamespace(topic_id=answer))
     client = SimpleNamespace(
-        list_topics=lambda **_options: None, describe_topics=lambda *_arguments, **_options: {"clicks": future}
+        list_topics=lambda _topic, **_options: None, describe_topics=lambda *_arguments, **_options: {"clicks": future}
     )
     monkeypatch.setattr(topic_ids, "AdminClient", lambda _options: client)
 
@@ -48,6 +48,25 @@ def test_read_topic_ids_of_old_brokers_and_refused_requests_returns_none(
 ) -> None:
     answered(answer, monkeypatch)
     assert read_topic_ids({}, ["clicks"]) == {}
+
+
+def test_read_topic_ids_asks_for_one_topic_and_creates_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list of all topics of a large cluster takes longer than the timeout."""
+    requests: list[tuple[object, object]] = []
+
+    class Client:
+        def __init__(self, options: dict[str, object]) -> None:
+            self._creates = options["allow.auto.create.topics"]
+
+        def list_topics(self, topic: str | None = None, **_options: object) -> None:
+            requests.append((topic, self._creates))
+
+        def describe_topics(self, *_arguments: object, **_options: object) -> dict[str, Future[Any]]:
+            return {}
+
+    monkeypatch.setattr(topic_ids, "AdminClient", Client)
+    read_topic_ids({"allow.auto.create.topics": True}, ["clicks", "views"])
+    assert requests == [("clicks", False)]
 
 
 def test_read_topic_ids_without_an_answer_can_be_repeated() -> None:

@@ -1,5 +1,11 @@
+"""The start and the abort of a producer without transactions."""
+
 from __future__ import annotations
 
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from skewless.errors import UnavailableError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
@@ -12,3 +18,39 @@ def test_at_least_once_producer_aborted_again_without_a_broker_stays_closed() ->
     producer.abort(replace=True)
     assert not producer.ready
     assert producer.outcomes["aborted"] == 2
+
+
+class Cluster:
+    """A producer. The cluster has an id or none, and a list of topics or no answer."""
+
+    def __init__(self, *, has_id: bool, answers: bool) -> None:
+        self._has_id = has_id
+        self._answers = answers
+        self.lists = 0
+
+    def cluster_id(self, _timeout: float) -> str:
+        if not self._has_id:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return "id"
+
+    def list_topics(self, *, timeout: float) -> None:
+        self.lists += 1
+        if not self._answers:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+@pytest.mark.parametrize(
+    ("has_id", "answers", "lists", "ready"), [(True, False, 0, True), (False, True, 1, True), (False, False, 1, False)]
+)
+def test_at_least_once_producer_connects_without_a_list_of_all_topics_if_the_cluster_has_an_id(
+    *, has_id: bool, answers: bool, lists: int, ready: bool
+) -> None:
+    """The list of a large cluster takes longer than an attempt."""
+    producer = AtLeastOnceProducer(KafkaSettings.model_validate({}), TransportSettings.model_validate({}), str)
+    producer._producer = cluster = Cluster(has_id=has_id, answers=answers)
+    if ready:
+        producer.connect()
+    else:
+        with pytest.raises(UnavailableError, match="starting a producer"):
+            producer.connect()
+    assert (producer.ready, cluster.lists) == (ready, lists)
