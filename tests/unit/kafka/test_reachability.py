@@ -173,7 +173,7 @@ def test_reachability_no_connection_is_given_up_within_a_second(monkeypatch: pyt
 
 
 def test_librdkafka_no_connection_has_another_error_than_no_answer() -> None:
-    """`wait_until_reachable` tells the two apart by these codes."""
+    """By these codes, `wait_until_reachable` knows which of the two it is."""
     client = AdminClient({**reachability.QUIET, "bootstrap.servers": "127.0.0.1:1"})
     with pytest.raises(KafkaException) as caught:
         client.list_topics(timeout=0.2)

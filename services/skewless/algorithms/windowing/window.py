@@ -134,8 +134,8 @@ def current_chunks(chunks: Mapping[ChunkId, Value]) -> dict[ChunkId, Value]:
     """Return those of the stored chunks of a window whose merge is the window."""
     numbers = {chunk.number for chunk in chunks}
     compacted = {chunk.number for chunk in chunks if chunk.compacted}
-    # Skewless 0.3 left out no number, and deleted the first chunk first. Nothing tells whether such a compaction was
-    # written completely as long as the chunk before it is stored. All chunks are merged then, so that none is missing.
+    # Skewless 0.3 left out no number, and deleted the first chunk first. While the chunk before such a compaction is
+    # stored, it is unknown whether all of it was written. All chunks are merged then, so that no tuple is missing.
     starts = {number for number in compacted if number - 1 not in numbers}
     # All chunks of a compaction are stored if the last chunk before it is deleted.
     incomplete = {number for number in starts if number - 2 in numbers}
