@@ -277,6 +277,8 @@ class StepExecutor:
         for partition in self.assignment.partitions:
             self.step.revoke(self._key(partition))
         self.assignment.reset()
+        # It is handled by this reset. The partitions may be lost before they are restored.
+        self.failure = None
         self.busy_s = 0.0
         self.room_available.set()
 
