@@ -184,8 +184,8 @@ class Stage:
         for partition, offset in process.offsets.items():
             checkpoint = process.step.checkpoint(process.key_of(partition))
             assert len(checkpoint) <= 3_850
-            before, _ = self.committed.get(partition, (0, ""))
-            if offset and (offset != before or checkpoint != self.saved[partition]):
+            before, _ = self.committed.get(partition, (None, ""))
+            if offset != before or checkpoint != self.saved[partition]:
                 self.committed[partition] = (offset, checkpoint)
                 self.saved[partition] = checkpoint
                 moved = True

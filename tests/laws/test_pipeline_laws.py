@@ -762,6 +762,28 @@ def test_pipeline_idle_worker_partition_with_unread_input_holds_windows_open() -
     assert revisions == [0] * 9
 
 
+def test_pipeline_partition_that_was_empty_in_a_bounded_run_keeps_windows_of_the_next_run_open() -> None:
+    times = [(0, 10), (0, 60), (0, 400), (1, 120)]
+    feed = [SourceRecord(partition, ("a",), 1, time, invalid=False) for partition, time in times]
+    pipeline = Pipeline(replace(IDLE_SETUP, workers=1), feed)
+    splitter = pipeline.stages["splitter"]
+    pipeline.feed_some(1)
+    pipeline.drain = True
+    splitter.rebalance(1, commit=False, now=pipeline.now)
+    pipeline.run_out()
+    assert set(pipeline.topics["aggregates"].latest()) == {b"0/a"}
+    pipeline.drain = False
+    splitter.rebalance(2, commit=False, now=pipeline.now)
+    for process in splitter.processes:
+        splitter.commit(process, pipeline.now)
+    pipeline.feed_some(2)
+    pipeline.run_out()
+    assert set(pipeline.topics["aggregates"].latest()) == {b"0/a"}
+    pipeline.finish()
+    check(pipeline)
+    assert {row["revision"] for row in json_values_in(pipeline.topics["aggregates"].all())} == {0}
+
+
 def test_pipeline_idle_partition_that_ends_keeps_windows_of_other_partitions_open() -> None:
     setup = replace(IDLE_SETUP, workers=1)
     feed = [SourceRecord(partition, ("a",), 1, time, invalid=False) for partition, time in [(0, 10), (1, 20), (1, 30)]]

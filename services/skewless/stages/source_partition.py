@@ -65,6 +65,8 @@ class SourcePartition(PartitionActivity):
     """A partition whose event time is reported to the next stage."""
 
     generator: WatermarkGenerator
+    is_restored: bool = False
+    """Whether the next stage may have a state of an earlier process: that the partition is idle, or has ended."""
     last_forwarded: WatermarkState = NOTHING_REPORTED
     """Last state that was reported."""
 
@@ -73,9 +75,12 @@ class SourcePartition(PartitionActivity):
         return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
 
     def state_to_report(self, earliest: int) -> WatermarkState:
-        """Return the state to report. One without a watermark that is no longer idle gets that of the earliest time."""
+        """Return the state to report. One without a watermark gets that of the earliest time, if there was another one.
+
+        Otherwise the next stage would not wait for the first event time of a partition that is no longer idle or ended.
+        """
         state = self.state()
-        if state == NOTHING_REPORTED and self.last_forwarded == IDLE_WITHOUT_WATERMARK:
+        if state == NOTHING_REPORTED and (self.is_restored or self.last_forwarded == IDLE_WITHOUT_WATERMARK):
             return WatermarkState(earliest - self.generator.lateness_ms)
         return state
 

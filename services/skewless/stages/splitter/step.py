@@ -19,7 +19,6 @@ from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
 from skewless.stages.source_partition import (
-    IDLE_WITHOUT_WATERMARK,
     LONG_AGO,
     SourcePartition,
     SourceSteps,
@@ -124,11 +123,11 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.event_time.lateness_ms, committed.max_time)
-        source = self._sources[partition] = Source(generator=generator, idle=idle, start=committed.start)
+        source = self._sources[partition] = Source(
+            generator=generator, idle=idle, start=committed.start, is_restored=checkpoint is not None
+        )
         if idle:
             source.last_seen_ms = LONG_AGO  # for longer than the idle timeout before the restart
-        if committed.idle and committed.max_time is None and not idle:
-            source.last_forwarded = IDLE_WITHOUT_WATERMARK
         return None
 
     def revoke(self, partition: TopicPartition) -> None:

@@ -296,6 +296,28 @@ def test_splitter_restarted_without_idle_detection_makes_an_empty_idle_partition
     assert list(restarted.flush(NOW)) == []
 
 
+def test_splitter_partition_without_records_that_has_ended_is_active_in_the_next_run() -> None:
+    bounded = splitter(drain=True)
+    bounded.end_of_partition(source(3), NOW)
+    assert watermarks_in(list(bounded.flush(NOW))) == [{3: MAX_WATERMARK}]
+    outputs = list(splitter(bounded.checkpoint(source(3)), earliest=50).flush(NOW))
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 40}], [set()])
+
+
+def test_splitter_restarted_idle_partition_without_records_is_active_while_its_first_one_waits() -> None:
+    step = splitter()
+    step.end_of_partition(source(3), NOW)
+    step.end_of_partition(source(3), NOW + 500)
+    for flushes in range(2):
+        restarted = splitter(step.checkpoint(source(3)), earliest=50)
+        for _ in range(flushes):
+            assert idle_in(list(restarted.flush(NOW))) == [{3}]
+        restarted.records_in_flight(source(3))
+        outputs = list(restarted.flush(NOW))
+        assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 40}], [set()])
+        assert list(restarted.flush(NOW)) == []
+
+
 def test_splitter_idle_partition_without_records_is_active_while_its_first_one_waits() -> None:
     step = splitter(earliest=50)
     step.end_of_partition(source(3), NOW)
