@@ -212,6 +212,14 @@ async def test_executor_server_that_a_step_waited_for_in_vain_resets_the_partiti
         bench.begin_commit({})
 
 
+async def test_executor_failure_before_a_reset_is_forgotten_if_the_partitions_are_lost_after_it() -> None:
+    bench = Bench()
+    bench.executor.fail(UnreachableError("no schema registry answers"))
+    bench.executor.reset()
+    bench.executor.assignment.abandon_restore()
+    bench.executor.check_failure()
+
+
 async def test_executor_failure_during_a_commit_ends_processing_with_its_own_error() -> None:
     bench = Bench()
     first, second = bench.deliver_batch(1), bench.deliver_batch(2)
