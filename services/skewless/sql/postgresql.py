@@ -53,11 +53,27 @@ _REFUSED_LOGINS = (
     "does not exist",
     "no pg_hba.conf entry",
     "permission denied",
-    "certificate",
     "is not permitted to log in",
-    "SSL",
+    "certificate ",  # not verified, of another host, or of a file that libpq cannot read; no part of a name
+    "valid client certificate",
+    "private key file",
+    "SSL was required",
+    " alert ",  # by which a server refuses the client's version, ciphers or certificate
+    "protocol version",
+    "unsupported protocol",
+    "wrong version number",
+    "could not create SSL context",
 )
 """Parts of the messages of logins that fail permanently. libpq reports no SQLSTATE for them."""
+_CUT_TLS = (
+    "unexpected eof while reading",
+    "SSL SYSCALL error",
+    "SSL connection has been closed unexpectedly",
+)
+"""Parts of the messages of connections that end during the handshake of TLS, as when a server restarts.
+
+Without sink.tls, libpq then tries it without TLS. The message contains both, and the server may refuse the latter.
+"""
 
 
 POSTGRESQL = Dialect(
@@ -208,9 +224,19 @@ class PostgresqlDatabase(Database):
     def _failure_without_state(self, error: Exception, message: str) -> Failure:
         if isinstance(error, self._driver.DataError | UnicodeError):
             return Failure(_C.VALUE, "value", message)
-        if any(part in message for part in _REFUSED_LOGINS):
+        if _is_refused_login(message):
             remedy = "correct sink.url, sink.username, sink.password or sink.tls"
             return Failure(_C.PERMANENT, "login", f"{message}; {remedy}")
         if isinstance(error, self._driver.OperationalError | self._driver.InterfaceError):
             return Failure(_C.UNAVAILABLE, "connection", message)
         return Failure(_C.PERMANENT, "driver", message)
+
+
+def _is_refused_login(message: str) -> bool:
+    # libpq names TLS also in the messages of connections that are lost. Only psycopg's own text begins like this.
+    connecting = message.startswith(("connection failed:", "connection is bad:"))
+    return connecting and _contains(message, _REFUSED_LOGINS) and not _contains(message, _CUT_TLS)
+
+
+def _contains(message: str, parts: Sequence[str]) -> bool:
+    return any(part in message for part in parts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import threading
@@ -18,6 +20,7 @@ from helpers.databases import PASSWORD, SERVERS, Server, TestDatabase, new_datab
 from helpers.debian import ROOT
 from helpers.tiers import thorough_except
 from helpers.waiting import until
+from integration.secured import make_keys
 from integration.sql.sql_sink import Sink, result
 from skewless.errors import TransactionAbortedError, UnavailableError
 from skewless.sql.dialects import DATABASES
@@ -112,6 +115,25 @@ FAULTS: list[tuple[str, Fault, str]] = [
 ]
 
 
+@contextlib.contextmanager
+def encrypted(server: Server, folder: Path) -> Iterator[None]:
+    """Offer TLS to the clients of PostgreSQL."""
+    make_keys(folder)
+    for name, source in {"server.key": "broker.key", "server.crt": "broker.crt"}.items():
+        shutil.copyfile(folder / source, server.data / name)
+        (server.data / name).chmod(0o600)
+        if server.user is not None:
+            shutil.chown(server.data / name, server.user)
+    server.execute("ALTER SYSTEM SET ssl = on")
+    server.execute("SELECT pg_reload_conf()")
+    until(lambda: server.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()") == [(True,)])
+    try:
+        yield
+    finally:
+        server.execute("ALTER SYSTEM RESET ssl")
+        server.execute("SELECT pg_reload_conf()")
+
+
 SMALL_DISK_MB = 32
 """MariaDB extends the file of a table by 8 MB at once."""
 
@@ -203,6 +225,22 @@ def test_store_during_a_fault_of_the_database_is_repeated_until_it_ends(
         assert stored(database) == (["a"], 1)
         assert not sink.output.ready
     until(lambda: is_stored(sink, "b"))
+    assert stored(database) == (["a", "b"], 2)
+
+
+def test_store_after_the_loss_of_an_encrypted_connection_connects_again(database_servers: Any, tmp_path: Path) -> None:
+    database = new_database("postgresql", database_servers, tmp_path)
+    with encrypted(server_of(database), tmp_path):
+        sink = Sink(database)
+        until(lambda: is_stored(sink, "a"))
+        ((process,),) = database.query(
+            "SELECT pid FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE ssl AND datname = current_database() "
+            "AND usename = 'skewless'"
+        )
+        os.kill(process, signal.SIGKILL)  # closes the connection, not the session of TLS; the server restarts
+        until(lambda: not Path(f"/proc/{process}").exists())
+        until(lambda: is_stored(sink, "b"))
+        assert retries(sink, "connection") >= 1
     assert stored(database) == (["a", "b"], 2)
 
 
