@@ -38,7 +38,7 @@ _BY_NUMBER = _table(
         _C.UNAVAILABLE,
         (0, 2002, 2003, 2005, 2006, 2013, 2014, 2055, 1152, 1158, 1159, 1160, 1161, 1927, 4031),
     ),
-    shutdown=(_C.UNAVAILABLE, (1053, 1077, 1079, 3169)),
+    shutdown=(_C.UNAVAILABLE, (1047, 1053, 1077, 1079, 3169)),  # 1047: a node of Galera without its cluster
     resources=(_C.UNAVAILABLE, (3, 28, 1021, 1037, 1038, 1040, 1041, 1114, 1129, 1135, 1203, 1206, 1226, 1030)),
     read_only=(_C.UNAVAILABLE, (1290, 1792, 1836)),
     deadlock=(_C.TRANSIENT, (1213,)),
@@ -238,13 +238,13 @@ class MysqlDatabase(Database):
         """Classify an error by its number."""
         if isinstance(error, UnicodeError):
             return Failure(_C.VALUE, "value", str(error))
-        if isinstance(error, ssl.SSLError):
+        if _is_refused_tls(error):
             return Failure(_C.PERMANENT, "tls", f"{error}; {_REMEDIES[2026]}")
         if isinstance(error, OSError):
             return Failure(_C.UNAVAILABLE, "connection", str(error))
         number = error.args[0] if error.args and isinstance(error.args[0], int) else None
         message = " ".join(str(error.args[1] if len(error.args) > 1 else error).split())
-        if number == 2003 and isinstance(getattr(error, "original_exception", None), ssl.SSLError):
+        if number == 2003 and _is_refused_tls(getattr(error, "original_exception", None)):
             return Failure(_C.PERMANENT, "tls", f"{message}; {_REMEDIES[2026]}")
         if number is None:
             interface = isinstance(error, self._driver.err.InterfaceError)
@@ -252,3 +252,9 @@ class MysqlDatabase(Database):
         error_class, cause = _BY_NUMBER.get(number, (_C.PERMANENT, "refused"))
         remedy = _REMEDIES.get(number)
         return Failure(error_class, cause, f"{message}; {remedy}" if remedy else message)
+
+
+def _is_refused_tls(error: Exception | None) -> bool:
+    # A server that restarts ends a handshake.
+    cut = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    return isinstance(error, ssl.SSLError) and not cut

@@ -27,6 +27,8 @@ _BY_STATE: Mapping[str, tuple[ErrorClass, str]] = {
     "55P03": (_C.TRANSIENT, "lock_timeout"),
     "57014": (_C.TRANSIENT, "statement_timeout"),
     "25006": (_C.UNAVAILABLE, "read_only"),
+    "25P03": (_C.UNAVAILABLE, "connection"),  # idle in a transaction for too long: the server has ended the session
+    "25P04": (_C.UNAVAILABLE, "connection"),  # the same for the whole transaction
     "23502": (_C.VALUE, "value"),  # NULL: a result from before its aggregate was added
     "23505": (_C.DUPLICATE, "duplicate"),
 }

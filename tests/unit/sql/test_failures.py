@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
+
 import psycopg
+import pymysql
 import pytest
 
 from skewless.config.pipeline_settings import PipelineSettings
@@ -84,3 +87,54 @@ def test_failure_of_postgresql_login_that_is_refused_is_permanent(reason: str) -
     error = psycopg.OperationalError(f"connection failed: {SERVER}{reason}")
     assert outcome("postgresql", error) == (ErrorClass.PERMANENT, "login")
     assert "sink.tls" in database("postgresql").failure_of(error).message
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("25P03", (ErrorClass.UNAVAILABLE, "connection")),
+        ("25P04", (ErrorClass.UNAVAILABLE, "connection")),
+        ("25006", (ErrorClass.UNAVAILABLE, "read_only")),
+        ("57P01", (ErrorClass.UNAVAILABLE, "shutdown")),
+        ("57014", (ErrorClass.TRANSIENT, "statement_timeout")),
+        ("25P02", (ErrorClass.PERMANENT, "refused")),
+        ("42501", (ErrorClass.PERMANENT, "refused")),
+    ],
+)
+def test_failure_of_postgresql_with_a_state_is_that_of_the_state(state: str, expected: tuple[ErrorClass, str]) -> None:
+    assert outcome("postgresql", psycopg.errors.lookup(state)("refused by the server")) == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (1047, (ErrorClass.UNAVAILABLE, "shutdown")),
+        (1053, (ErrorClass.UNAVAILABLE, "shutdown")),
+        (2013, (ErrorClass.UNAVAILABLE, "connection")),
+        (1213, (ErrorClass.TRANSIENT, "deadlock")),
+        (1045, (ErrorClass.PERMANENT, "refused")),
+    ],
+)
+def test_failure_of_mysql_with_a_number_is_that_of_the_number(number: int, expected: tuple[ErrorClass, str]) -> None:
+    assert outcome("mysql", pymysql.err.OperationalError(number, "refused by the server")) == expected
+
+
+def failed_to_connect(cause: OSError) -> pymysql.err.OperationalError:
+    """Return the error of PyMySQL for a connection that fails."""
+    error = pymysql.err.OperationalError(2003, f"Can't connect to MySQL server on 'db' ({cause})")
+    error.original_exception = cause  # type: ignore[attr-defined]
+    return error
+
+
+@pytest.mark.parametrize("kind", [ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ConnectionResetError])
+def test_failure_of_mysql_handshake_that_is_cut_is_unavailable(kind: type[OSError]) -> None:
+    cause = kind(8, "EOF occurred in violation of protocol")
+    assert outcome("mysql", failed_to_connect(cause)) == (ErrorClass.UNAVAILABLE, "connection")
+    assert outcome("mysql", cause) == (ErrorClass.UNAVAILABLE, "connection")
+
+
+@pytest.mark.parametrize("kind", [ssl.SSLError, ssl.SSLCertVerificationError])
+def test_failure_of_mysql_handshake_that_is_refused_is_permanent(kind: type[ssl.SSLError]) -> None:
+    cause = kind(1, "certificate verify failed")
+    assert outcome("mysql", failed_to_connect(cause)) == (ErrorClass.PERMANENT, "tls")
+    assert outcome("mysql", cause) == (ErrorClass.PERMANENT, "tls")
