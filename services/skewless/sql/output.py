@@ -294,15 +294,17 @@ class SqlOutput:
         Raises StoreError if the table has rows and no offset is stored, and for offsets of another table or cluster.
         """
         requested = list(partitions)
+        # `commit` stores the id of the cluster. The engine repeats an attempt to read, but not one to commit.
+        cluster = self._progress.cluster_id()
         with _Failures(self, "reading the offsets"):
             schema.require_own_offsets(self._database, *self._identity)
             stored = self._database.query(self._statements["offsets_select"], self._identity)
             if not stored:
                 self._require_no_rows()
         offsets: dict[TopicPartition, CommittedOffset] = {}
-        for topic, number, offset, checkpoint, state_schema, leader_epoch, cluster in stored:
+        for topic, number, offset, checkpoint, state_schema, leader_epoch, stored_cluster in stored:
             if topic in self._topics:
-                self._require_same_cluster(cluster)
+                self._require_same_cluster(stored_cluster, cluster)
             metadata = join_offset_metadata(checkpoint, state_schema)
             offsets[TopicPartition(topic, number)] = CommittedOffset(offset, metadata, leader_epoch)
         self._known.update({partition: offsets.get(partition) for partition in requested})
@@ -322,8 +324,7 @@ class SqlOutput:
                 "(`skewless sink check` shows both)"
             )
 
-    def _require_same_cluster(self, stored: str) -> None:
-        current = self._progress.cluster_id()
+    def _require_same_cluster(self, stored: str, current: str) -> None:
         if stored != current:
             raise StoreError(
                 f"the offsets in {self._database.address} are of Kafka cluster {stored}, and this process "

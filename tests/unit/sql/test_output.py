@@ -1,0 +1,69 @@
+"""The sink's output on SQLite, with a consumer whose brokers do not answer."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ClusterMetadata
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import UnavailableError
+from skewless.kafka.consumer.group_progress import GroupProgress
+from skewless.sql.dialects import database_of
+from skewless.sql.output import SqlOutput
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+PARTITION = TopicPartition("p.aggregates", 0)
+
+
+class Consumer:
+    """A consumer whose brokers answer only while they are up."""
+
+    def __init__(self) -> None:
+        self.up = False
+
+    def list_topics(self, **_: Any) -> ClusterMetadata:
+        if not self.up:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        metadata = ClusterMetadata()
+        metadata.cluster_id = "cluster"
+        return metadata
+
+    def commit(self, **_: Any) -> None:
+        pass
+
+
+def new_output(file: Path) -> SqlOutput:
+    settings = PipelineSettings.model_validate(
+        {"name": "p", "source": {"topic": "t"}, "sink": {"url": f"sqlite://{file}"}}
+    )
+    assert settings.sink is not None
+    return SqlOutput(
+        database_of(settings.sink, settings.sink_table()),
+        pipeline="p",
+        stage="sink",
+        topics=[PARTITION.topic],
+        create=True,
+        progress=GroupProgress(),
+    )
+
+
+def test_committed_offsets_of_an_unknown_cluster_are_unavailable_and_commit_needs_no_broker(tmp_path: Path) -> None:
+    output, consumer = new_output(tmp_path / "p.db"), Consumer()
+    with contextlib.closing(output):
+        output.attach(consumer)
+        output.connect()
+        with pytest.raises(UnavailableError, match="reading the id of the cluster"):
+            output.committed_offsets([PARTITION])
+        consumer.up = True
+        assert output.committed_offsets([PARTITION]) == {}
+        consumer.up = False
+        output.commit({PARTITION: CommittedOffset(7, "", 0)})
+    with contextlib.closing(sqlite3.connect(tmp_path / "p.db")) as connection:
+        stored = connection.execute("SELECT cluster_id, next_offset FROM skewless_offsets").fetchall()
+    assert stored == [("cluster", 7)]
