@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from skewless.times import instant_text
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def counted(count: int, noun: str) -> str:
@@ -25,3 +31,10 @@ def field_label(name: str) -> str:
 def printable(text: str) -> str:
     """Return a text of a user without control characters, which could change the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def value_text(value: Any, if_null: str = "-") -> str:
+    """Return the value of an aggregate as text: lists and booleans as JSON, with all digits of their numbers."""
+    if value is None:
+        return if_null
+    return _encode(value).decode() if isinstance(value, list | bool) else str(value)

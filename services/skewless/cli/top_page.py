@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from skewless.cli.plain_text import iso, printable
+from skewless.cli.plain_text import iso, printable, value_text
 from skewless.cli.status_text import behind, duration, recent_counts, watermark
 from skewless.cli.top_view import key_count, key_rows, rate
 from skewless.operations.live_page.cards import Card, CardTable, bars
@@ -63,7 +63,7 @@ def _result(result: ResultRecord, aggregates: Sequence[str]) -> list[str]:
     return [
         printable(str(result["key"])),
         instant_text(result["window_start"]),
-        *(_value(result.get(name, "-")) for name in aggregates),
+        *(_value(result.get(name)) for name in aggregates),
     ]
 
 
@@ -71,7 +71,7 @@ def _value(value: Any) -> str:
     """Return the value of an aggregate as text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return printable(str(value))
+    return printable(value_text(value))
 
 
 def _notes(report: PipelineStatus) -> Iterator[tuple[str, str]]:

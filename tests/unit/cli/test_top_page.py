@@ -37,6 +37,13 @@ def test_top_page_has_the_views_of_top_and_the_latest_results() -> None:
     ]
 
 
+def test_top_page_values_are_those_of_results_and_no_python() -> None:
+    values = {"list": [Decimal("9.99"), 5, None], "null": None, "bool": True, "text": "a\x1b", "count": 1234}
+    results = [{"key": "a", "window_start": NOW, **values}]
+    latest = card(report(None), results, (*values, "missing")).tables[0]
+    assert list(latest.rows[0])[2:] == ["[9.99,5,null]", "-", "true", "a?", "1,234", "-"]
+
+
 def test_top_page_before_the_first_tick_and_result_has_only_the_stages() -> None:
     shown = card(report(None), [], ("count",))
     assert (list(shown.bars), [table.title for table in shown.tables]) == ([], ["Stages"])

@@ -6,13 +6,12 @@ import csv
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
 
 from skewless.cli.options import load_settings, pipeline_file
-from skewless.cli.plain_text import printable
+from skewless.cli.plain_text import printable, value_text
 from skewless.errors import ConfigurationError
 from skewless.operations.results.selection import WINDOWS, ResultRecord
 from skewless.times import instant_text
@@ -80,8 +79,8 @@ def _warn(message: str) -> None:
 
 def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Callable[[Sequence[ResultRecord]], None]:
     """Return a function that prints results in the chosen form."""
-    encode = msgspec.json.Encoder(decimal_format="number").encode
     if as_json:
+        encode = msgspec.json.Encoder(decimal_format="number").encode
 
         def write_json(batch: Sequence[ResultRecord]) -> None:
             for result in batch:
@@ -89,25 +88,20 @@ def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Cal
 
         return write_json
 
-    def text(value: Any, if_null: str) -> str:
-        if value is None:
-            return if_null
-        return encode(value).decode() if isinstance(value, list) else str(value)
-
     columns = ("window_start", "window_end", "key", *aggregates, "revision")
     if as_csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)
 
         def write(batch: Sequence[ResultRecord]) -> None:
-            writer.writerows([text(result.get(name), "") for name in columns] for result in batch)
+            writer.writerows([value_text(result.get(name), if_null="") for name in columns] for result in batch)
             sys.stdout.flush()
 
         return write
 
     def show(batch: Sequence[ResultRecord]) -> None:
         for result in batch:
-            numbers = "  ".join(f"{name} {text(result.get(name), '-')}" for name in aggregates)
+            numbers = "  ".join(f"{name} {value_text(result.get(name))}" for name in aggregates)
             click.echo(f"{instant_text(result['window_start'])}  {printable(result['key'])}  {numbers}")
 
     return show
