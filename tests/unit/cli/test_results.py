@@ -148,6 +148,8 @@ def test_results_control_characters_do_not_reach_the_terminal(file: Path) -> Non
         (("--window", "now"), 2, "--window: 'now' must be last, open, all, or"),
         (("--json", "--csv"), 2, "leave one out"),
         (("--follow", "--top", "3"), 2, "--top: not with --follow"),
+        (("--follow", "--by", "sum"), 2, "--by: not with --follow, because results are printed as they arrive"),
+        (("--follow", "--window", "last"), 2, "--window: not with --follow, because new results of all windows"),
         (("--key", "z"), 1, "has no results of key z"),
         (("--window", "2020-01-01"), 1, "no results for window 2020-01-01"),
     ],
@@ -157,6 +159,13 @@ def test_results_wrong_use_or_nothing_to_show_is_one_line(
 ) -> None:
     result = run(file, *options)
     assert (result.exit_code, message in result.stderr) == (code, True), result.output
+
+
+def test_results_follow_with_a_key_prints_later_results(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default of --window is no window that the user has chosen."""
+    monkeypatch.setattr(topic, "later", lambda _settings, _key, _warn: iter([[record(3, "z", 1)]]))
+    lines = run(file, "--follow", "--key", "z").stdout.splitlines()
+    assert lines == ["1970-01-01T00:03:00Z  z  count 1  sum -1"]
 
 
 def test_results_window_that_begins_within_a_second_shows_its_milliseconds(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.cli.plain_text import printable, value_text
@@ -61,8 +62,8 @@ def results(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(*(f"--{problem}" for problem in error.problems)) from None
     if as_json and as_csv:
         raise ConfigurationError("--json: not with --csv, leave one out")
-    if follow and top is not None:
-        raise ConfigurationError("--top: not with --follow, because later results can be larger")
+    if follow:
+        _check_follow(top, by)
     if ranks and (follow or top is not None or by is not None):
         raise ConfigurationError("--ranks: not with --follow, --top or --by, leave one out")
     columns = (*(["rank"] if ranks else []), *(result.name for result in settings.results))
@@ -71,6 +72,16 @@ def results(  # noqa: PLR0913 - click passes an argument per option
         for batch in topic.later(settings, key, _warn):
             show(batch)
     show(read(settings, query._replace(ranks=ranks), _warn))
+
+
+def _check_follow(top: int | None, by: str | None) -> None:
+    """Raise ConfigurationError for an option that has no effect on later results."""
+    if top is not None:
+        raise ConfigurationError("--top: not with --follow, because later results can be larger")
+    if by is not None:
+        raise ConfigurationError("--by: not with --follow, because results are printed as they arrive")
+    if click.get_current_context().get_parameter_source("window") is not ParameterSource.DEFAULT:
+        raise ConfigurationError("--window: not with --follow, because new results of all windows are printed")
 
 
 def _warn(message: str) -> None:
