@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -155,14 +155,12 @@ def _compare(what: str, expected: int | Sequence[Row], actual: Sequence[Mapping[
             yield f"{what}: {len(actual)}, expected {expected}"
             yield from (f"{what}: {_text(row)}" for row in actual)
         return
-    unmatched, missing = list(actual), []
     # A row with fewer fields may equal more of the actual ones: it gets what the others leave.
-    for row in sorted(expected, key=len, reverse=True):
-        equal = next((found for found in unmatched if not list(_unequal(row, found))), None)
-        if equal is None:
-            missing.append(row)
-        else:
-            unmatched.remove(equal)
+    rows = sorted(expected, key=len, reverse=True)
+    matched = _match(rows, actual)
+    missing = [row for number, row in enumerate(rows) if number not in matched]
+    found_numbers = set(matched.values())
+    unmatched = [row for number, row in enumerate(actual) if number not in found_numbers]
     for row in missing:
         same = next((found for found in unmatched if _is_same(row, found)), None)
         if same is None:
@@ -174,6 +172,60 @@ def _compare(what: str, expected: int | Sequence[Row], actual: Sequence[Mapping[
             found = f"is {_text(same[name])}" if name in same else f"is not a field (fields: {', '.join(same)})"
             yield f"{what}: {identity}: {name} {found}, expected {_text(row[name])}"
     yield from (f"{what}: unexpected {_text(row)}" for row in unmatched)
+
+
+def _match(expected: Sequence[Row], actual: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Return the number of the actual row of each expected one, by number, so that as many as possible have one.
+
+    A row gets the first equal one that is free. If none is, other rows move along a shortest augmenting path.
+    """
+    matched: dict[int, int] = {}
+    owners: dict[int, int] = {}
+    free, without = list(range(len(actual))), []
+    for number, row in enumerate(expected):
+        equal = next((found for found in free if _fits(row, actual[found])), None)
+        if equal is None:
+            without.append(number)
+        else:
+            free.remove(equal)
+            matched[number], owners[equal] = equal, number
+    reachable: Sequence[int] = range(len(actual)) if free else ()
+    for number in without:
+        askers, end = _path(number, reachable, owners, lambda asker, found: _fits(expected[asker], actual[found]))
+        if end is None:
+            # No later path leads through rows from which no free one is reached.
+            reachable = [found for found in reachable if found not in askers]
+        while end is not None:
+            asker = askers[end]
+            left = matched.get(asker)
+            matched[asker], owners[end], end = end, asker, left
+    return matched
+
+
+def _path(
+    start: int, reachable: Iterable[int], owners: Mapping[int, int], fits: Callable[[int, int], bool]
+) -> tuple[Mapping[int, int], int | None]:
+    """Return which expected row asks for each actual row, breadth first from `start`, and the first one without owner.
+
+    A row that is asked for is left to the row that asks: its owner asks for another one.
+    """
+    askers: dict[int, int] = {}
+    asking, rest = [start], list(reachable)
+    for asker in asking:  # grows
+        equals = [found for found in rest if fits(asker, found)]
+        askers |= dict.fromkeys(equals, asker)
+        end = next((found for found in equals if found not in owners), None)
+        if end is not None:
+            return askers, end
+        asking += [owners[found] for found in equals]
+        if equals:
+            rest = [found for found in rest if found not in askers]
+    return askers, None
+
+
+def _fits(expected: Row, actual: Mapping[str, Any]) -> bool:
+    """Return whether the actual row has all fields of the expected one."""
+    return next(_unequal(expected, actual), None) is None
 
 
 def _is_same(expected: Row, actual: Mapping[str, Any]) -> bool:

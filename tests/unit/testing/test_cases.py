@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from skewless.cli.main import main
+from skewless.testing.cases import _match
 
 START_MS = 1_767_225_600_000
 PIPELINE = """
@@ -105,6 +109,51 @@ def test_test_case_that_does_not_hold_shows_the_difference(
     starts = zip(shown, lines, strict=True)
     assert all(line.strip().replace("key 5, ", "").startswith(start) for line, start in starts), shown
     assert result.stderr == "error: pipeline p: 1 of 2 cases failed\n"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_test_rows_that_equal_several_are_assigned_so_that_all_have_one(run: Run, order: int) -> None:
+    values = [{"k": name, "v": value, "at": RECORDS[0]["at"]} for name, value in (("a", 1), ("b", 1), ("b", 2))]
+    several = [{"sum": 1}, {"key": "a"}][::order]
+    path = [{"sum": 2}, {"count": 1, "mean": 1}, {"key": "a"}][::order]
+    result = run(
+        {"name": "all", "values": values[:2], "results": several},
+        {"name": "path", "values": [*values[:2], values[2] | {"k": "c"}], "results": path},
+        {"name": "one", "values": [values[0], values[2]], "results": several},
+    )
+    passed, failed = result.stdout.split("FAILED  one")
+    assert passed == "passed  all\npassed  path\n", result.output
+    assert [line.split()[1] for line in failed.splitlines()[1:]] == ["missing", "unexpected"], failed
+
+
+def test_test_assignment_is_a_largest_one() -> None:
+    """All assignments of small random rows are tried."""
+    random = Random(1)  # noqa: S311 - no secrets
+    for _ in range(500):
+        actual = [{"a": random.randrange(3), "b": random.randrange(3)} for _ in range(random.randrange(6))]
+        fields = [random.sample(["a", "b"], random.randint(1, 2)) for _ in range(random.randrange(6))]
+        expected = [{name: random.randrange(3) for name in names} for names in fields]
+        fits = [[number for number, row in enumerate(actual) if row.items() >= each.items()] for each in expected]
+        choices = itertools.product(*([None, *numbers] for numbers in fits))
+        chosen = ([number for number in choice if number is not None] for choice in choices)
+        largest = max(len(numbers) for numbers in chosen if len(numbers) == len(set(numbers)))
+        matched = _match(expected, actual)
+        assert len(matched) == len(set(matched.values())) == largest, (expected, actual)
+        assert all(found in fits[number] for number, found in matched.items())
+
+
+def test_test_assignment_of_thousands_of_rows_is_fast_also_along_a_long_path() -> None:
+    started = time.process_time()
+    rows = [{"key": f"k{number}", "count": number, "x": int(number > 0)} for number in range(3000)]
+    assert _match([dict(row) for row in rows], rows) == {number: number for number in range(3000)}
+    # The free row, 0, is the only one that does not equal the last expected one.
+    assert len(_match([*rows[1:], {"x": 1}], rows)) == 2999
+    # Each of these equals two rows, and has the first one. The last one equals only row 0, so all others move.
+    chain = [{"a": number // 2, "b": (number + 1) // 2} for number in range(1200)]
+    expected = [{"ab"[number % 2]: (number + 1) // 2} for number in range(1199)]
+    assert _match(expected, chain) == {number: number for number in range(1199)}
+    assert _match([*expected, {"b": 0}], chain) == {number: (number + 1) % 1200 for number in range(1200)}
+    assert time.process_time() - started < 10
 
 
 def test_test_function_of_the_user_that_depends_on_its_calls_is_a_difference(
