@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pyarrow as pa
 from pydantic import Field, ValidationError, model_validator
 
 from skewless.config import yaml_loader
@@ -26,6 +27,10 @@ IDENTITY = ("topic", "partition", "offset", "id", "key", "window_start")
 TIMES = ("window_start", "window_end", "time", "watermark", "left_time", "right_time")
 INVALID_PARTS = ("topic", "partition", "offset", "reason")
 """Fields of an invalid record besides its key and value."""
+WITH_RESULTS = ("aggregates", "top")
+"""Topics whose records have the results as fields."""
+MEASURES = ("distribution", "hot-keys")
+"""Topics whose numbers with decimals are all doubles."""
 TOLERANCE = 1e-9
 """Relative difference of equal doubles, such as means. All other numbers must be equal."""
 Row = dict[str, Any]
@@ -123,12 +128,12 @@ def check(settings: PipelineSettings, case: Case, now_ms: int) -> CaseOutcome:
     `now_ms` is the time of the run if the case has none.
     """
     records = (case.values if case.records is None else [record.to_record() for record in case.records]) or ()
-    outcome = outcome_of(settings, records, now_ms if case.now is None else case.now)
+    outcome = outcome_of(settings, records, now_ms if case.now is None else case.now, Decimal)
     unstable = unstable_records(settings, records)
-    return CaseOutcome(case.name, [*filter(None, [unstable]), *_differences(case, outcome)])
+    return CaseOutcome(case.name, [*filter(None, [unstable]), *_differences(settings, case, outcome)])
 
 
-def _differences(case: Case, outcome: Outcome) -> Iterator[str]:
+def _differences(settings: PipelineSettings, case: Case, outcome: Outcome) -> Iterator[str]:
     if case.results is not None:
         yield from _compare("results", case.results, [result.to_dict() for result in outcome.results])
     invalid = [_invalid_row(record) for record in outcome.invalid]
@@ -138,7 +143,34 @@ def _differences(case: Case, outcome: Outcome) -> Iterator[str]:
         if name not in outcome.topics:
             yield f"topics.{name}: the pipeline has no such public topic ({', '.join(outcome.topics)})"
         else:
-            yield from _compare(f"topics.{name}", rows, outcome.topics[name])
+            yield from _compare(f"topics.{name}", rows, _with_doubles(settings, name, outcome.topics[name]))
+
+
+def _with_doubles(settings: PipelineSettings, topic: str, rows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return records of a topic with floats for the fields that are doubles. Other numbers with decimals are exact."""
+    doubles = {result.name for result in settings.results if _is_double(result.result_type)}
+    return [
+        {
+            name: _to_float(value) if topic in MEASURES or (topic in WITH_RESULTS and name in doubles) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+def _is_double(result_type: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(result_type.value_type if pa.types.is_list(result_type) else result_type))
+
+
+def _to_float(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return float(value)
+        case list():
+            return [_to_float(each) for each in value]
+        case dict():
+            return {name: _to_float(each) for name, each in value.items()}
+    return value
 
 
 def _invalid_row(record: InvalidRecord) -> Row:
@@ -240,7 +272,11 @@ def _unequal(expected: Row, actual: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _equal(expected: Any, actual: Any) -> bool:
-    """Return whether values are equal. Times may be given in ISO 8601, and keys that are numbers without quotes."""
+    """Return whether values are equal.
+
+    Times may be given in ISO 8601, keys that are numbers without quotes, and numbers with decimals as text: YAML reads
+    those without quotes as doubles, which keep 15 digits.
+    """
     match expected, actual:
         case list(), list():
             equal = len(expected) == len(actual) and all(map(_equal, expected, actual))
@@ -250,6 +286,8 @@ def _equal(expected: Any, actual: Any) -> bool:
             equal = expected is actual
         case str(), int():
             equal = _is_instant(expected, actual)
+        case str(), Decimal():
+            equal = _is_number(expected, actual)
         case int() | float(), float():
             equal = math.isclose(expected, actual, rel_tol=TOLERANCE)
         case int() | float(), int() | Decimal():
@@ -265,6 +303,13 @@ def _is_instant(text: str, time_ms: int) -> bool:
     try:
         return bool(instant_of(text) == time_ms)
     except ValueError:
+        return False
+
+
+def _is_number(text: str, number: Decimal) -> bool:
+    try:
+        return Decimal(text) == number
+    except InvalidOperation:
         return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -97,15 +97,23 @@ def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datet
     return outcome_of(pipeline.settings, records, time.time_ns() // 1_000_000 if now is None else _ms("now", now))
 
 
-def outcome_of(settings: PipelineSettings, records: Iterable[Record | Any], now_ms: int) -> Outcome:
-    """Process the records with a pipeline of these settings, see `run`."""
+def outcome_of(
+    settings: PipelineSettings, records: Iterable[Record | Any], now_ms: int, parse_float: Callable[[str], Any] = float
+) -> Outcome:
+    """Process the records with a pipeline of these settings, see `run`.
+
+    `parse_float` reads the numbers with decimals in topics and late tuples.
+    """
     outputs = [_output(record, position, settings) for position, record in enumerate(records)]
     partitions: dict[str, int] = {}
     for output in outputs:
         partitions[output.topic] = max(partitions.get(output.topic, 1), (output.partition or 0) + 1)
     written = InMemoryPipeline(settings, partitions).process(outputs, now_ms, end=True)
     public = [row.name for row in topology.needed_topics(settings) if row.public and row.name not in NO_JSON]
-    topics = {name: [json.loads(record.value) for record in written[name] if record.value] for name in public}
+    topics = {
+        name: [json.loads(record.value, parse_float=parse_float) for record in written[name] if record.value]
+        for name in public
+    }
     invalid = [
         _invalid(found, record)
         for record in written.get(DEAD_LETTERS, ())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +19,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from skewless.cli.main import main
-from skewless.testing.cases import _match
+from skewless.testing.cases import _equal, _match
 
 START_MS = 1_767_225_600_000
 PIPELINE = """
@@ -109,6 +110,63 @@ def test_test_case_that_does_not_hold_shows_the_difference(
     starts = zip(shown, lines, strict=True)
     assert all(line.strip().replace("key 5, ", "").startswith(start) for line, start in starts), shown
     assert result.stderr == "error: pipeline p: 1 of 2 cases failed\n"
+
+
+CENTS = PIPELINE.replace("decimals: 1", "decimals: 2").replace("mean]", "mean, largest], top: {n: 1, by: sum}")
+PRICES: list[Any] = [
+    {"k": "a", "v": "100000000.02", "at": "2026-01-01T00:00:01Z"},
+    {"k": "a", "v": "0", "at": "2026-01-01T00:00:02Z"},
+    {"k": "a", "v": 100000000.02, "at": "2025-01-01"},
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "equal", "unequal"),
+    [
+        ("sum", 100000000.02, 100000000.01),
+        ("sum", "100000000.020", "100000000.01"),
+        ("largest", [100000000.02, 0], [100000000.01, 0]),
+        ("mean", 50000000.01 * (1 + 1e-12), 50000000.02 * (1 + 1e-8)),
+        ("sum", "1.0000000002E+8", "soon"),
+    ],
+)
+@pytest.mark.parametrize("where", ["results", "aggregates", "top"])
+def test_test_only_doubles_have_a_tolerance_in_results_and_topics(  # noqa: PLR0913, PLR0917 - pytest passes them by name
+    run: Run, tmp_path: Path, where: str, field: str, equal: Any, unequal: Any
+) -> None:
+    (tmp_path / "pipeline.yaml").write_text(CENTS)
+    cases = []
+    for name, value in (("equal", equal), ("unequal", unequal)):
+        rows = [{field: value}]
+        expected = {"results": rows} if where == "results" else {"topics": {where: rows}}
+        cases.append({"name": name, "values": PRICES, "late": 1, **expected})
+    lines = [line for line in run(*cases).stdout.splitlines() if not line.startswith(" ")]
+    assert lines == ["passed  equal", "FAILED  unequal"]
+
+
+def test_test_late_tuples_and_digits_that_a_double_has_not_are_exact(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(CENTS.replace("decimals: 2", "decimals: 4"))
+    digits = [PRICES[0] | {"v": "12345678901234.8901"}]
+    result = run(
+        {"name": "a", "values": PRICES, "late": [{"value": 100000000.02}]},
+        {"name": "b", "values": PRICES, "late": [{"value": 100000000.01}]},
+        {"name": "c", "values": digits, "topics": {"aggregates": [{"sum": "12345678901234.8901"}]}},
+        {"name": "d", "values": digits, "results": [{"sum": "12345678901234.8902"}]},
+        {"name": "e", "values": PRICES, "late": 1, "topics": {"distribution": [{"max_over_avg": 8 + 1e-12}]}},
+    )
+    lines = [line for line in result.stdout.splitlines() if not line.startswith(" ")]
+    assert lines == ["passed  a", "FAILED  b", "passed  c", "FAILED  d", "passed  e"], result.output
+
+
+def test_test_numeric_text_equals_a_decimal_with_more_digits_than_a_double() -> None:
+    number = Decimal("12345678901234567.89")
+    assert [_equal(text, number) for text in ("12345678901234567.89", "12345678901234567.890", "x", "")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not _equal(12345678901234567.89, number)
 
 
 @pytest.mark.parametrize("order", [1, -1])
