@@ -92,14 +92,24 @@ class Results(Sequence[Result]):
     def to_pandas(self) -> pd.DataFrame:
         """Return the results as a pandas DataFrame, for plots and arithmetic.
 
-        Numbers with decimals are doubles. So are sums of whole numbers if one of them has more than 64 bits. Raises
-        ConfigurationError if pandas is not installed.
+        Numbers with decimals are doubles. So are sums of whole numbers if one of them has more than 64 bits. Other
+        whole numbers are `int64`, or `Int64` of pandas if a result has none. Raises ConfigurationError if pandas is not
+        installed.
         """
         require_pandas()
+        import pandas as pd
+
         table = self.to_arrow()
         columns = zip(table.schema, table.columns, strict=True)
         numbers = [pa.field(field.name, _as_number(field.type, column)) for field, column in columns]
-        return table.cast(pa.schema(numbers), safe=False).to_pandas()
+        table = table.cast(pa.schema(numbers), safe=False)
+        frame = table.to_pandas()
+        # The int64 of numpy has no null: pandas would take doubles, which change numbers above 2**53.
+        nullable = {pa.int64(): pd.Int64Dtype()}.get
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.null_count and column.type == pa.int64():
+                frame[name] = column.to_pandas(types_mapper=nullable)
+        return frame
 
     def __repr__(self) -> str:
         return f"Results({len(self)} rows: {', '.join(self._schema.names)})"

@@ -112,6 +112,28 @@ def test_results_to_pandas_sums_of_whole_numbers_are_numbers(
     assert "<td style='text-align:left'>2, 1</td>" in results._repr_html_()
 
 
+def test_results_to_pandas_whole_numbers_beside_an_absent_one_have_all_digits(
+    read: Callable[..., Results], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = sk.Pipeline(
+        "orders",
+        key="customer",
+        values={"n": {"field": "n", "missing": "skip"}},
+        aggregates=[sk.count(), sk.sum("n"), sk.max("n"), sk.mean("n")],
+    )
+    numbers = {"a": 2**53 + 1, "b": None}
+    changes = [
+        (key.encode(), record(0, key, 1, None) | {"sum_n": number, "max_n": number, "mean_n": None})
+        for key, number in numbers.items()
+    ]
+    monkeypatch.setattr(topic, "_all_changes", lambda _settings, _warn, _name: iter(changes))
+    frame = whole.results("all").to_pandas()
+    dtypes = [str(frame[name].dtype) for name in ("count", "sum_n", "max_n", "mean_n", "revision")]
+    assert dtypes == ["int64", "Int64", "Int64", "float64", "int64"]
+    for name in ("sum_n", "max_n"):
+        assert (frame[name][0], frame[name].isna().tolist()) == (2**53 + 1, [False, True])
+
+
 def test_results_in_a_notebook_are_a_table_without_markup_of_keys(read: Callable[..., Results]) -> None:
     page = read("all")._repr_html_()
     assert page.count("<tr>") == 4
