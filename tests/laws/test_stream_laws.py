@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -206,6 +207,19 @@ def test_stream_tasks_any_micro_batches_give_the_plain_count(
     ticks = list(query.values("distribution"))
     assert sum(sum(tick["tuples_by_worker"]) for tick in ticks) == expected.tuples
     assert max((tick["run"]["tuples"] for tick in ticks), default=0) == expected.tuples
+
+
+@pytest.mark.parametrize("restore", [False, True])
+def test_stream_tasks_after_a_bounded_run_of_the_stages_wait_for_a_partition_without_records(*, restore: bool) -> None:
+    query = new_query("final")
+    query.run(records_of([(0, "a", 1, 0)]), WatermarkState(MAX_WATERMARK))
+    assert len(list(query.values("aggregates"))) == 1
+    query.run(records_of([(0, "a", 1, 0), (0, "b", 1, 90_000), (0, "b", 1, 900_000)])[1:], restore=restore)
+    assert len(list(query.values("aggregates"))) == 1
+    query.run(records_of([(1, "c", 1, 100_000)]), restore=restore)
+    query.run([], WatermarkState(MAX_WATERMARK))
+    found = [(entry["key"], entry["count"], entry["revision"]) for entry in query.values("aggregates")]
+    assert sorted(found) == [("a", 1, 0), ("b", 1, 0), ("b", 1, 0), ("c", 1, 0)]
 
 
 @settings(max_examples=settings().max_examples // 2)

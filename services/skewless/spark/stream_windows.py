@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from skewless import topology
-from skewless.algorithms.watermark import WatermarkState
+from skewless.algorithms.watermark import NOTHING_REPORTED, WatermarkState
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.engine.executor import State
@@ -53,15 +53,21 @@ class WindowMerger:
         self._workers = settings.worker_input.partitions
         self._step = step
         self._partitions = tuple(partitions)
+        rules = settings.event_time_rules()
+        self._earliest = WatermarkState(rules.earliest - rules.lateness_ms)
 
     def merge(self, blocks: Iterable[tuple[int, bytes]], watermark: WatermarkState, now: int) -> Iterator[OutputRecord]:
-        """Merge blocks of partials, each of a partition, and advance event time. Yields what a commit writes."""
+        """Merge blocks of partials, each of a partition, and advance event time. Yields what a commit writes.
+
+        Without a watermark, windows wait for the first event time of a source partition, also if a bounded run of the
+        stages had ended all partitions.
+        """
         headers = [schema_header(PARTIALS)]
         for partition, block in blocks:
             batch = self._batch(partition, [OutputRecord("partials", block, headers=headers)], now)
             self._prepare(batch)
             yield from self._step.process(batch, now)
-        states = dict.fromkeys(range(self._workers), watermark)
+        states = dict.fromkeys(range(self._workers), self._earliest if watermark == NOTHING_REPORTED else watermark)
         for partition in self._partitions:
             reports = watermark_records("partials", [partition], states)
             yield from self._step.process(self._batch(partition, reports, now), now)
