@@ -92,6 +92,20 @@ def test_repartitioned_join_idle_partition_of_an_earlier_run_has_not_ended_a_bou
     assert ids(stages.join, "unmatched-left") == []
 
 
+@pytest.mark.parametrize("has_records", [False, True])
+def test_repartitioned_join_unread_end_of_a_bounded_run_ends_no_later_run(*, has_records: bool) -> None:
+    stages = RepartitionedJoin(PLAIN, 1, drain=True)
+    for side in Side:
+        stages.write(side, 0, *([record("x", 500)] if has_records or side is LEFT else []))
+    stages.restart(drain=False)
+    stages.write(LEFT, 0, record("a", 1000), ends=False)
+    stages.run()
+    stages.write(RIGHT, 0, record("a", 1001), ends=False)
+    stages.run()
+    assert [row["left"]["id"] for row in stages.join.texts("joined")] == (["x", "a"] if has_records else ["a"])
+    assert "a" not in ids(stages.join, "unmatched-left")
+
+
 @pytest.mark.parametrize("changes", [{"drain": True}, {"idle_timeout_ms": None}], ids=["bounded", "no timeout"])
 def test_repartitioned_join_idle_partition_without_records_of_an_earlier_run_is_waited_for(
     changes: dict[str, Any],
