@@ -35,9 +35,13 @@ OFFSETS_D = 7
 """Days after which a broker deletes the offsets of a group without members (`offsets.retention.minutes`)."""
 WITHOUT_OFFSETS = "|".join(stage.name for stage in STAGES if stage.section == "sink")
 """Stages whose offsets are in a database."""
+WITHOUT_EVENT_TIME = "|".join(stage.name for stage in STAGES if stage.event_time is None and stage.section != "sink")
+"""Stages that read no event times. All their partitions are always in the state `unknown`. Those with their offsets in
+a database are not among them: the flusher has watermarks, and the others count no tuples."""
 MIN_DECIDED = 100
 """Minimum number of left records in five minutes for the alert of the match rate. Below it, a change may be chance."""
 PARTITION = f"{STAGE}, partition"
+UNKNOWN_PARTITIONS = f'skewless_assigned_partitions{{state="unknown", stage!~"{WITHOUT_EVENT_TIME}"}}'
 DEAD_LETTERS = 'skewless_produced_records_total{topic="dead-letters"}'
 REFUSED_ROWS = 'skewless_sink_rows_total{outcome="refused"}'
 
@@ -101,7 +105,7 @@ ALERTS = (
         "SkewlessWatermarkStuck",
         "(\n"
         f"  changes({WATERMARK}[10m]) == 0\n"
-        f'  or sum by ({STAGE}) (min_over_time(skewless_assigned_partitions{{state="unknown"}}[10m])) > 0\n'
+        f"  or sum by ({STAGE}) (min_over_time({UNKNOWN_PARTITIONS}[10m])) > 0\n"
         f"  and {TUPLE_RATE} offset 10m\n"
         f"  unless {WATERMARK}\n"
         ")\n"
