@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from skewless.settings_base import SettingsModel
 
@@ -33,6 +34,23 @@ class TokenLoginSettings(SettingsModel):
         None,
         description="File of the authorities (PEM) that sign the provider's certificate. Unset: those of the system.",
     )
+
+    @field_validator("token_endpoint_url")
+    @classmethod
+    def _has_host(cls, url: str) -> str:
+        check_host(url)
+        return url
+
+
+def check_host(address: str) -> None:
+    """Raise ValueError if an address of http or https, without a login, has no host name or an invalid host or port."""
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(f"{address} has an invalid host or port; write an address such as https://host:8081") from None
+    if not host or any(map(str.isspace, address)):
+        raise ValueError(f"{address} has no valid host name; write an address such as https://host:8081")
 
 
 def system_authorities() -> str | None:

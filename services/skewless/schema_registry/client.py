@@ -146,6 +146,11 @@ class RegistryClient:
             raise self._answered(operation, error, unknown) from None
         except httpx.TransportError as error:
             raise self._failed(error) from None
+        except httpx.InvalidURL as error:
+            # The client refuses more than the settings do, such as the host 1.2.3.400.
+            raise ConfigurationError(
+                f"registry: url or oauthbearer.token_endpoint_url is not valid: {_words(error)}; correct it"
+            ) from None
         except (ValueError, TypeError, KeyError, AttributeError):
             # The answer is not JSON, or not the JSON of a registry.
             raise self._not_a_registry() from None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from skewless.login_settings import TokenLoginSettings
+from skewless.login_settings import TokenLoginSettings, check_host
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
 REGISTRY = "schema registry"
@@ -82,11 +82,13 @@ class RegistrySettings(SettingsModel):
     @field_validator("url")
     @classmethod
     def _plain_addresses(cls, url: str) -> str:
+        # Before the addresses are separated: a password may contain a comma, and a part of it would be shown.
+        if "@" in url:
+            raise ValueError("write the address only; user and password belong in username and password")
         for address in map(str.strip, url.split(",")):
-            if "@" in address:
-                raise ValueError("write the address only; user and password belong in username and password")
             if not address.startswith(("http://", "https://")) or not address.partition("//")[2].strip("/"):
                 raise ValueError("should be addresses of http or https, such as https://registry:8081")
+            check_host(address)
         return url
 
     @model_validator(mode="after")
