@@ -65,7 +65,7 @@ labels override all others. Parameters: root, fixed (the selector labels as text
 
 {{/* Metadata without the name. Parameters: root, component, optionally labels, annotations, namespace. */}}
 {{- define "skewless.metadata" -}}
-namespace: {{ default .root.Release.Namespace .namespace }}
+namespace: {{ default .root.Release.Namespace .namespace | quote }}
 labels:
   {{- include "skewless.labels" . | nindent 2 }}
 {{- with merge (dict) (default (dict) .annotations) (default (dict) .root.Values.commonAnnotations) }}

@@ -2,7 +2,7 @@
 
 {{/* Fields of a pod's spec. Parameters: root, optionally serviceAccount and token (whether it is mounted). */}}
 {{- define "skewless.pod" -}}
-serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount }}
+serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount | quote }}
 automountServiceAccountToken: {{ default .root.Values.serviceAccount.automountServiceAccountToken .token }}
 enableServiceLinks: false
 securityContext:
@@ -10,7 +10,7 @@ securityContext:
 {{- with concat .root.Values.global.imagePullSecrets .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
+  - name: {{ if kindIs "map" . }}{{ .name | quote }}{{ else }}{{ . | quote }}{{ end }}
   {{- end }}
 {{- end }}
 {{- end }}
@@ -52,7 +52,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -76,8 +76,8 @@ securityContext:
 - name: {{ .env }}
   valueFrom:
     secretKeyRef:
-      name: {{ required (printf "stages.%s.existingSecret: set the secret with the key %s" $name .key) $stage.existingSecret }}
-      key: {{ get (default (dict) $stage.secretKeys) .key | default .key }}
+      name: {{ required (printf "stages.%s.existingSecret: set the secret with the key %s" $name .key) $stage.existingSecret | quote }}
+      key: {{ get (default (dict) $stage.secretKeys) .key | default .key | quote }}
       {{- if $isOneOfSeveral }}
       optional: true
       {{- end }}
@@ -97,13 +97,13 @@ securityContext:
 - name: {{ include "skewless.usernameVariable" .root }}
   {{- if $kafka.sasl.usernameKey }}
   valueFrom:
-    secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.usernameKey }}}
+    secretKeyRef: {name: {{ $secret | quote }}, key: {{ $kafka.sasl.usernameKey | quote }}}
   {{- else }}
   value: {{ $kafka.sasl.username | quote }}
   {{- end }}
 - name: {{ ternary "SKEWLESS__KAFKA__SASL__OAUTHBEARER__CLIENT_SECRET" "SKEWLESS__KAFKA__SASL__PASSWORD" $isToken }}
   valueFrom:
-    secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.passwordKey }}}
+    secretKeyRef: {name: {{ $secret | quote }}, key: {{ $kafka.sasl.passwordKey | quote }}}
 {{- if $isToken }}
 # KEDA reads these variables too.
 - name: SKEWLESS__KAFKA__SASL__OAUTHBEARER__TOKEN_ENDPOINT_URL
@@ -122,7 +122,7 @@ securityContext:
 {{- with $kafka.tls.keyPasswordKey }}
 - name: SKEWLESS__KAFKA__TLS__KEY_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ $kafka.tls.existingSecret }}, key: {{ . }}}
+    secretKeyRef: {name: {{ $kafka.tls.existingSecret | quote }}, key: {{ . | quote }}}
 {{- end }}
 {{- end }}
 {{- with include "skewless.registryEnv" .root | trim }}
@@ -140,16 +140,16 @@ securityContext:
   value: {{ .username | quote }}
   {{- else }}
   valueFrom:
-    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .usernameKey }}}
+    secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .usernameKey | quote }}}
   {{- end }}
 - name: SKEWLESS__REGISTRY__{{ ternary "OAUTHBEARER__CLIENT_SECRET" "PASSWORD" (not (empty $isToken)) }}
   valueFrom:
-    secretKeyRef: {name: {{ .existingSecret }}, key: {{ .passwordKey }}}
+    secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .passwordKey | quote }}}
 {{- end }}
 {{- if and .url .tls.existingSecret .tls.keyPasswordKey }}
 - name: SKEWLESS__REGISTRY__TLS__KEY_PASSWORD
   valueFrom:
-    secretKeyRef: {name: {{ .tls.existingSecret }}, key: {{ .tls.keyPasswordKey }}}
+    secretKeyRef: {name: {{ .tls.existingSecret | quote }}, key: {{ .tls.keyPasswordKey | quote }}}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -160,22 +160,22 @@ securityContext:
 {{- if .url }}
 {{- with .tls.caSecret }}
 - secret:
-    name: {{ . }}
+    name: {{ . | quote }}
     items:
-      - {key: {{ $.Values.registry.tls.caKey }}, path: registry-ca.crt}
+      - {key: {{ $.Values.registry.tls.caKey | quote }}, path: registry-ca.crt}
 {{- end }}
 {{- with .tls.existingSecret }}
 - secret:
-    name: {{ . }}
+    name: {{ . | quote }}
     items:
-      - {key: {{ $.Values.registry.tls.certKey }}, path: registry.crt}
-      - {key: {{ $.Values.registry.tls.keyKey }}, path: registry.key}
+      - {key: {{ $.Values.registry.tls.certKey | quote }}, path: registry.crt}
+      - {key: {{ $.Values.registry.tls.keyKey | quote }}, path: registry.key}
 {{- end }}
 {{- if and .oauthbearer.tokenEndpointUrl .oauthbearer.caSecret }}
 - secret:
-    name: {{ .oauthbearer.caSecret }}
+    name: {{ .oauthbearer.caSecret | quote }}
     items:
-      - {key: {{ .oauthbearer.caKey }}, path: registry-token-endpoint-ca.crt}
+      - {key: {{ .oauthbearer.caKey | quote }}, path: registry-token-endpoint-ca.crt}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -227,22 +227,22 @@ SKEWLESS__KAFKA__SASL__{{ ternary "OAUTHBEARER__CLIENT_ID" "USERNAME" (eq .Value
     sources:
       {{- with $kafka.tls.caSecret }}
       - secret:
-          name: {{ . }}
+          name: {{ . | quote }}
           items:
-            - {key: {{ $kafka.tls.caKey }}, path: ca.crt}
+            - {key: {{ $kafka.tls.caKey | quote }}, path: ca.crt}
       {{- end }}
       {{- with $kafka.tls.existingSecret }}
       - secret:
-          name: {{ . }}
+          name: {{ . | quote }}
           items:
-            - {key: {{ $kafka.tls.certKey }}, path: user.crt}
-            - {key: {{ $kafka.tls.keyKey }}, path: user.key}
+            - {key: {{ $kafka.tls.certKey | quote }}, path: user.crt}
+            - {key: {{ $kafka.tls.keyKey | quote }}, path: user.key}
       {{- end }}
       {{- with include "skewless.tokenEndpointCa" .root }}
       - secret:
-          name: {{ . }}
+          name: {{ . | quote }}
           items:
-            - {key: {{ $.root.Values.kafka.sasl.oauthbearer.caKey }}, path: token-endpoint-ca.crt}
+            - {key: {{ $.root.Values.kafka.sasl.oauthbearer.caKey | quote }}, path: token-endpoint-ca.crt}
       {{- end }}
       {{- with include "skewless.registryCertificates" .root | trim }}
       {{- . | nindent 6 }}
