@@ -44,6 +44,26 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _named_error(tag: str, kind: str) -> None:
+    """Let errors of PyYAML's constructor of a tag name the place of the value, as all others do, and not the value."""
+    construct = _Loader.yaml_constructors[tag]
+
+    def constructed(loader: _Loader, node: yaml.Node) -> Any:
+        try:
+            return construct(loader, node)
+        except (ArithmeticError, AttributeError, LookupError, ValueError):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"is no {kind} that can be read", node.start_mark
+            ) from None
+
+    _Loader.add_constructor(tag, constructed)
+
+
+# `0x_`, and integers of more digits than Python reads, are numbers for PyYAML. The other two need a tag: `!!bool x`.
+for _tag, _kind in {"int": "number", "float": "number", "bool": "boolean", "timestamp": "date"}.items():
+    _named_error(f"tag:yaml.org,2002:{_tag}", _kind)
+
+
 def parse(text: str) -> Any:
     """Parse one YAML document. Raises yaml.YAMLError."""
     return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader

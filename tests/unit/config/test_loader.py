@@ -221,6 +221,14 @@ def test_loader_variable_below_an_invalid_section_reports_the_problem_of_the_fil
         ("name: a\nname: b", "FILE:2:1: not valid YAML: the name name is used twice"),
         ("name: !s3cret a", "FILE:1:7: not valid YAML: a value that begins with `*`, `&` or `!` needs quotes"),
         ("name: *s3cret", "FILE:1:7: not valid YAML: a value that begins with `*`, `&` or `!` needs quotes"),
+        ("name: a\nworker: {pane_s: 0x_}", "FILE:2:18: not valid YAML: is no number that can be read"),
+        ("name: a\nworker: {pane_s: 0b_}", "FILE:2:18: not valid YAML: is no number that can be read"),
+        ("name: " + "7" * 5000, "FILE:1:7: not valid YAML: is no number that can be read"),
+        ("name: 1" + ":1" * 200 + ".5", "FILE:1:7: not valid YAML: is no number that can be read"),
+        ("name: !!int ''", "FILE:1:7: not valid YAML: is no number that can be read"),
+        ("name: !!float s3cret", "FILE:1:7: not valid YAML: is no number that can be read"),
+        ("name: !!bool s3cret", "FILE:1:7: not valid YAML: is no boolean that can be read"),
+        ("name: !!timestamp s3cret", "FILE:1:7: not valid YAML: is no date that can be read"),
         ("- a", "FILE: must be a YAML mapping such as `name: words`"),
         ("", "FILE: must be a YAML mapping such as `name: words`"),
         ("name: \x01", "FILE: is not YAML text: it has a character that YAML does not allow"),
@@ -241,6 +249,14 @@ def test_loader_file_nested_too_deep_is_refused_with_its_place(file: Path, begin
 def test_loader_variable_nested_too_deep_is_refused_as_an_invalid_value(file: Path, depth: int) -> None:
     (problem,) = problems(file, MINIMAL, SKEWLESS__ROUTER__WORKERS="[" * depth + "]" * depth)
     assert problem.startswith("SKEWLESS__ROUTER__WORKERS: should be a valid integer")
+
+
+@pytest.mark.parametrize("number", ["0x_", "7" * 5000, "[7, 0b_]", "!!int x"])
+def test_loader_variable_with_a_number_that_cannot_be_read_is_text(file: Path, number: str) -> None:
+    (problem,) = problems(file, MINIMAL, SKEWLESS__ROUTER__WORKERS=number)
+    assert problem.startswith("SKEWLESS__ROUTER__WORKERS: ")
+    assert number not in problem
+    assert load(file, MINIMAL, SKEWLESS__KAFKA__OPTIONS__CLIENT_RACK=number).kafka.options == {"client.rack": number}
 
 
 def test_loader_variable_with_900_path_names_is_refused_as_an_unknown_setting(file: Path) -> None:
