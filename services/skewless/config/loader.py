@@ -1,8 +1,9 @@
 """Loads the settings of a pipeline: defaults, then its YAML file, then the environment.
 
 `SKEWLESS__KAFKA__BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers`: two underscores separate the names of a path, in
-upper or lower case. Values are YAML (`8`, `null`, `[count, sum]`); text that is not valid YAML is used unchanged. In
-names of Kafka options, `_` is read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics as `-`
+upper or lower case. Values are YAML (`8`, `null`, `[count, sum]`); text that is not valid YAML is used unchanged.
+Secrets are never YAML: they are used unchanged, without a line break at their end. In names of Kafka options, `_` is
+read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics as `-`
 (`SKEWLESS__TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
 `KAFKA_BOOTSTRAP_SERVERS` is the default of `kafka.bootstrap_servers`.
 
@@ -15,14 +16,14 @@ import copy
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import yaml
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from skewless.config import yaml_loader
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.problems import FROM_ENVIRONMENT, by_setting, describe, without_tags
+from skewless.config.problems import FROM_ENVIRONMENT, by_setting, describe, models_of, without_tags
 from skewless.errors import ConfigurationError
 from skewless.kafka.other_cluster import SECTION, of_other_cluster
 from skewless.parsing.python_function import add_search_folder
@@ -53,11 +54,12 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
     """
     in_file: dict[str, Any] = {} if path is None else yaml_loader.read(path)
     document, variables = copy.deepcopy(in_file), _default_variables(environ, in_file) | _variables(environ)
-    ignored = [setting for setting, name in variables.items() if not _put(document, setting, value_of(environ[name]))]
+    texts = {setting: _text(setting, environ[name]) for setting, name in variables.items()}
+    ignored = [setting for setting, text in texts.items() if not _put(document, setting, _value(setting, text))]
     result = _validate(document)
     if isinstance(result, list) and (text_settings := _text_settings(result, variables)):
         for setting in text_settings:
-            _put(document, setting, environ[variables[setting]])
+            _put(document, setting, texts[setting])
         result = _validate(document)
     messages = _messages(result, document) if isinstance(result, list) else {}
     for setting in ignored:
@@ -136,6 +138,28 @@ def variable_of(setting: str) -> str:
         case ["topics", "options", topic, *option] if option:
             parts = ["topics", "options", topic.replace("-", "_"), "_".join(option)]
     return PREFIX + "__".join(parts).upper()
+
+
+def _text(setting: tuple[str, ...], text: str) -> str:
+    """Return the text of a variable; of a secret without the line break with which a file may end."""
+    return re.sub(r"\r?\n\Z", "", text) if _is_secret(setting) else text
+
+
+def _value(setting: tuple[str, ...], text: str) -> Any:
+    """Return the value of a setting from its text: that of a secret is the text itself, unless it is empty."""
+    return text if text and _is_secret(setting) else value_of(text)
+
+
+def _is_secret(setting: tuple[str, ...]) -> bool:
+    """Return whether a setting is masked in output."""
+    if setting[-3:-1] == ("kafka", "options"):
+        return SECRET_OPTION.search(setting[-1]) is not None
+    models: list[type[BaseModel]] = [PipelineSettings]
+    types: list[Any] = []
+    for part in setting:
+        types = [model.model_fields[part].annotation for model in models if part in model.model_fields]
+        models = [model for type_ in types for model in models_of(type_)]
+    return any(SecretStr in (type_, *get_args(type_)) for type_ in types)
 
 
 def value_of(text: str) -> Any:

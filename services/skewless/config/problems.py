@@ -165,7 +165,7 @@ def _names(group: Location, model: type[BaseModel]) -> list[str]:
         if isinstance(part, int):  # an element of a list, whose settings class was found already
             continue
         field = model.model_fields.get(str(part))
-        models = list(_models_of(field.annotation)) if field else []
+        models = list(models_of(field.annotation)) if field else []
         if len(models) != 1:
             return list(dict.fromkeys(name for member in models for name in _setting_names(member)))
         model = models[0]
@@ -176,9 +176,9 @@ def _setting_names(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_of(annotation: Any) -> Iterator[type[BaseModel]]:
     """Yield the settings classes in a type, which may be a union."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
-        yield from _models_of(argument)
+        yield from models_of(argument)

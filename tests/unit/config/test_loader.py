@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import re
 from pathlib import Path
 
@@ -83,16 +84,76 @@ def test_loader_environment_values_are_parsed_as_yaml_unless_the_setting_is_text
     assert value_found == expected
 
 
-@pytest.mark.parametrize("password", ["0123", "true", "*x", "a: b: c", "1e5", "2020-01-01"])
-def test_loader_any_password_can_come_from_the_environment(file: Path, password: str) -> None:
-    settings = load(file, SECURE, **{PASSWORD: password})
-    assert settings.kafka.sasl is not None
-    assert settings.kafka.sasl.password is not None
-    assert settings.kafka.sasl.password.get_secret_value() == password
+LOGINS = f"""{MINIMAL}
+kafka:
+  security_protocol: SASL_SSL
+  sasl: {{username: ann}}
+  tls: {{certificate: c, key: k}}
+mirror:
+  kafka:
+    bootstrap_servers: other:9093
+    security_protocol: SASL_SSL
+    sasl: {{mechanism: OAUTHBEARER, oauthbearer: {{token_endpoint_url: "https://tokens", client_id: ann}}}}
+registry: {{url: "https://registry:8081", username: ann, tls: {{certificate: c, key: k}}}}
+sink: {{url: "postgresql://db:5432/results", username: ann, table: words}}
+splitter: {{format: avro, key: {{field: k}}}}
+"""
+SECRETS = [
+    "kafka.sasl.password",
+    "kafka.tls.key_password",
+    "kafka.options.ssl.keystore.password",
+    "kafka.options.ssl.key.pem",
+    "mirror.kafka.sasl.oauthbearer.client_secret",
+    "mirror.kafka.options.sasl.oauthbearer.config",
+    "registry.password",
+    "registry.tls.key_password",
+    "sink.password",
+]
+
+NOT_THE_SAME_IN_YAML = (
+    *("0123", "true", "1e5", "2020-01-01", "~", "null", "---", "|", "0x_"),
+    *("p #1", "#abc", "abc ", " abc", "a\nb", "a\r", '"ab"', "'x'", "*x", "!x", "[a]", "{a: b}", "a: b: c"),
+)
 
 
-def test_loader_empty_password_is_reported_as_missing(file: Path) -> None:
-    assert problems(file, SECURE, **{PASSWORD: ""}) == [f"{PASSWORD}: is required with SCRAM-SHA-512"]
+def loaded_secrets(file: Path, **changes: str) -> dict[str, str]:
+    """Load a file with all secrets of `SECRETS` in the environment. `changes` are by variable."""
+    environ = {loader.variable_of(name): "x" for name in SECRETS} | changes
+    settings = load(file, LOGINS, **environ)
+    found = {}
+    for name in SECRETS:
+        section, of_options, option = name.partition("kafka.options.")
+        if of_options:
+            value = operator.attrgetter(f"{section}kafka.options")(settings)[option]
+        else:
+            value = operator.attrgetter(f"{name}.get_secret_value")(settings)()
+        found[name] = value
+    return found
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("text", NOT_THE_SAME_IN_YAML)
+def test_loader_secret_in_the_environment_is_taken_as_it_is(file: Path, secret: str, text: str) -> None:
+    found = loaded_secrets(file, **{loader.variable_of(secret): text})
+    assert found == dict.fromkeys(SECRETS, "x") | {secret: text}
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize(("end", "rest"), [("\n", ""), ("\r\n", ""), ("\n\n", "\n")])
+def test_loader_secret_in_the_environment_loses_one_line_break_at_its_end(
+    file: Path, secret: str, end: str, rest: str
+) -> None:
+    assert loaded_secrets(file, **{loader.variable_of(secret): f"'p'{end}"})[secret] == f"'p'{rest}"
+
+
+def test_loader_section_with_a_secret_in_one_variable_is_yaml(file: Path) -> None:
+    settings = load(file, MINIMAL, SKEWLESS__KAFKA__OPTIONS="{ssl.key.pem: 'x'}")
+    assert settings.kafka.options == {"ssl.key.pem": "x"}
+
+
+@pytest.mark.parametrize("password", ["", "\n"])
+def test_loader_empty_password_is_reported_as_missing(file: Path, password: str) -> None:
+    assert problems(file, SECURE, **{PASSWORD: password}) == [f"{PASSWORD}: is required with SCRAM-SHA-512"]
 
 
 @pytest.mark.parametrize(
