@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from skewless.aggregate_registry import name_in
-from skewless.config.loader import variable_of
+from skewless.config.loader import is_secret, variable_of
 from skewless.config.problems import FROM_ENVIRONMENT
 from skewless.errors import ConfigurationError
 from skewless.times import FORM, parse_duration
@@ -88,6 +88,9 @@ def variables_of(settings: Mapping[Path, Any]) -> dict[str, str]:
     """Return the settings as environment variables. Raises ConfigurationError for an object that is not YAML."""
     variables, problems = {}, []
     for path, value in settings.items():
+        if is_secret(path) and isinstance(value, str | None):
+            variables[variable_of(".".join(path))] = value or ""  # secrets are not read as YAML
+            continue
         try:
             text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=2**31, sort_keys=False)
         except yaml.YAMLError:

@@ -142,15 +142,15 @@ def variable_of(setting: str) -> str:
 
 def _text(setting: tuple[str, ...], text: str) -> str:
     """Return the text of a variable; of a secret without the line break with which a file may end."""
-    return re.sub(r"\r?\n\Z", "", text) if _is_secret(setting) else text
+    return re.sub(r"\r?\n\Z", "", text) if is_secret(setting) else text
 
 
 def _value(setting: tuple[str, ...], text: str) -> Any:
     """Return the value of a setting from its text: that of a secret is the text itself, unless it is empty."""
-    return text if text and _is_secret(setting) else value_of(text)
+    return text if text and is_secret(setting) else value_of(text)
 
 
-def _is_secret(setting: tuple[str, ...]) -> bool:
+def is_secret(setting: tuple[str, ...]) -> bool:
     """Return whether a setting is masked in output."""
     if setting[-3:-1] == ("kafka", "options"):
         return SECRET_OPTION.search(setting[-1]) is not None

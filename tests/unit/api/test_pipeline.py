@@ -156,6 +156,16 @@ def test_pipeline_of_arguments_has_the_settings_of_the_file(
     assert sk.Pipeline(**arguments).settings == settings_in(text, tmp_path)
 
 
+@pytest.mark.parametrize("secret", ["007", "p #1", '"ab"', "#abc", "null", "~", " ", "two\nlines"])
+def test_pipeline_of_arguments_takes_secrets_as_they_are(secret: str) -> None:
+    options = {"ssl.keystore.password": secret}
+    login = {"mechanism": "PLAIN", "username": "u", "password": secret}
+    kafka = sk.Pipeline("t", kafka={"security_protocol": "SASL_SSL", "sasl": login, "options": options}).settings.kafka
+    assert kafka.sasl is not None
+    assert kafka.sasl.password is not None
+    assert (kafka.sasl.password.get_secret_value(), kafka.options["ssl.keystore.password"]) == (secret, secret)
+
+
 def test_pipeline_of_names_whose_order_counts_keeps_it() -> None:
     renamed = {"zeta": ("a",), "Alpha": ("b",), "alpha": ("a",)}
     for names in (renamed, dict(reversed(renamed.items()))):
