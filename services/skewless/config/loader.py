@@ -54,12 +54,12 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
     """
     in_file: dict[str, Any] = {} if path is None else yaml_loader.read(path)
     document, variables = copy.deepcopy(in_file), _default_variables(environ, in_file) | _variables(environ)
-    texts = {setting: _text(setting, environ[name]) for setting, name in variables.items()}
-    ignored = [setting for setting, text in texts.items() if not _put(document, setting, _value(setting, text))]
+    values = {setting: _value(setting, environ[name]) for setting, name in variables.items()}
+    ignored = [setting for setting, value in values.items() if not _put(document, setting, value)]
     result = _validate(document)
     if isinstance(result, list) and (text_settings := _text_settings(result, variables)):
         for setting in text_settings:
-            _put(document, setting, texts[setting])
+            _put(document, setting, environ[variables[setting]])
         result = _validate(document)
     messages = _messages(result, document) if isinstance(result, list) else {}
     for setting in ignored:
@@ -140,14 +140,11 @@ def variable_of(setting: str) -> str:
     return PREFIX + "__".join(parts).upper()
 
 
-def _text(setting: tuple[str, ...], text: str) -> str:
-    """Return the text of a variable; of a secret without the line break with which a file may end."""
-    return re.sub(r"\r?\n\Z", "", text) if is_secret(setting) else text
-
-
 def _value(setting: tuple[str, ...], text: str) -> Any:
-    """Return the value of a setting from its text: that of a secret is the text itself, unless it is empty."""
-    return text if text and is_secret(setting) else value_of(text)
+    """Return the value of a setting from its text. A secret is the text, without a line break at its end."""
+    if not is_secret(setting):
+        return value_of(text)
+    return re.sub(r"\r?\n\Z", "", text) or None
 
 
 def is_secret(setting: tuple[str, ...]) -> bool:

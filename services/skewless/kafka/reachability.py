@@ -91,8 +91,8 @@ def wait_until_reachable(
             if client.list_topics(timeout=min(attempt_s, max(ATTEMPT_S, deadline - now))).brokers:
                 return client
         except KafkaException as error:
-            # Without a connection its code is _TRANSPORT, for all causes. The errors do not tell: they may be those of
-            # another server. Not doubled if a broker is connected: it answers one request after the other.
+            # Without a connection its code is _TRANSPORT, for all causes. The errors may be those of another server.
+            # Not doubled if a broker is connected: it answers one request after the other.
             is_connected = error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
             attempt_s = SLOW_ATTEMPT_S if is_connected else min(2 * attempt_s, MAX_ATTEMPT_S)
         client.poll(0)

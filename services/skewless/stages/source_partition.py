@@ -65,8 +65,8 @@ class SourcePartition(PartitionActivity):
     """A partition whose event time is reported to the next stage."""
 
     generator: WatermarkGenerator
-    is_restored: bool = False
-    """Whether the next stage may have a state of an earlier process: that the partition is idle, or has ended."""
+    was_reported: bool = False
+    """Whether an earlier process may have reported that the partition is idle, or has ended."""
     last_forwarded: WatermarkState = NOTHING_REPORTED
     """Last state that was reported."""
 
@@ -80,7 +80,7 @@ class SourcePartition(PartitionActivity):
         Otherwise the next stage would not wait for the first event time of a partition that is no longer idle or ended.
         """
         state = self.state()
-        if state == NOTHING_REPORTED and (self.is_restored or self.last_forwarded == IDLE_WITHOUT_WATERMARK):
+        if state == NOTHING_REPORTED and (self.was_reported or self.last_forwarded == IDLE_WITHOUT_WATERMARK):
             return WatermarkState(earliest - self.generator.lateness_ms)
         return state
 

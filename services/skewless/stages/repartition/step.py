@@ -20,7 +20,6 @@ from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
 from skewless.stages.source_partition import (
-    IDLE_WITHOUT_WATERMARK,
     SourcePartition,
     SourceSteps,
 )
@@ -82,9 +81,9 @@ class RepartitionStep(SourceSteps[int], Step):
         """
         committed = decode_checkpoint(checkpoint)
         generator = WatermarkGenerator(self._rules.disorder_ms, committed.max_time)
-        source = self._sources[partition] = _Source(generator=generator, min_time=committed.min_time)
-        if committed.idle and committed.max_time is None:
-            source.last_forwarded = IDLE_WITHOUT_WATERMARK
+        self._sources[partition] = _Source(
+            generator=generator, min_time=committed.min_time, was_reported=committed.idle
+        )
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""

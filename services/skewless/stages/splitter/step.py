@@ -124,7 +124,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.event_time.lateness_ms, committed.max_time)
         source = self._sources[partition] = Source(
-            generator=generator, idle=idle, start=committed.start, is_restored=checkpoint is not None
+            generator=generator, idle=idle, start=committed.start, was_reported=checkpoint is not None
         )
         if idle:
             source.last_seen_ms = LONG_AGO  # for longer than the idle timeout before the restart
