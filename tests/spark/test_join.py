@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,9 @@ from click.testing import CliRunner, Result
 from helpers.join_oracle import Event, answer
 from helpers.join_stage import record
 from helpers.joined import Joined, traffic
-from helpers.kafka import read
+from helpers.kafka import START_MS, read
 from helpers.repartitioned_join import RepartitionedJoin
+from helpers.waiting import until
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
@@ -242,6 +244,36 @@ def test_batch_and_audit_of_a_repartitioned_join_agree_with_the_stream_and_find_
     counts["joined"] += 1
     assert {topic: report["compared_by_topic"].get(topic, 0) for topic in topics} == counts
     assert min(counts["joined"], counts["unmatched-left"], counts["unmatched-right"]) > 0
+
+
+@pytest.mark.thorough
+def test_audit_of_a_join_record_that_is_late_by_its_partition_and_by_the_other_topic_is_no_difference(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path, dict.fromkeys(Side, 1), idle_timeout_s=0.2)
+    tested.send(LEFT, [Event("1", START_MS + 5_000)])
+    tested.send(RIGHT, [Event("2", START_MS + 8_000)])
+    supervisor = tested.supervisor(drain=False)
+    try:
+        supervisor.start()
+
+        def step() -> None:
+            supervisor.poll(time.monotonic())
+            tested.send(RIGHT, [Event("3", START_MS + 60_000)])
+            tested.flush()
+
+        until(lambda: any(tested.read("unmatched-right")), each=step)  # the silent left topic follows the right one
+        tested.send(LEFT, [Event("4", START_MS)])
+        until(lambda: any(tested.read("join-late")), each=step)
+    finally:
+        supervisor.stop()
+    tested.drain()
+    assert [row["watermark"] > START_MS + 5_000 for row in tested.read("join-late")] == [True]
+
+    done = invoke("audit", tested, "--json")
+    report = json.loads(done.stdout)
+    assert (report["differences"], report["left_out"]) == (0, {}), done.output
+    assert report["compared_by_topic"]["join-late"] == 1
 
 
 @pytest.mark.parametrize(
