@@ -129,8 +129,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[str]:
         yield external
         return
     try:
-        # It is never killed and started again. So its partitions stay available when it stands still for seconds.
-        embedded = Broker(properties={"broker.session.timeout.ms": "30000"}).start()
+        # It is never killed and started again. So its partitions stay available when it stands still for seconds, and
+        # rare heartbeats are enough: they cost most of what an idle broker costs.
+        times = {"broker.session.timeout.ms": "30000", "broker.heartbeat.interval.ms": "5000"}
+        embedded = Broker(properties=times).start()
     except SkewlessError as error:
         pytest.fail(f"tests need a Kafka broker: {error}", pytrace=False)
     request.config.stash[EMBEDDED] = embedded
