@@ -308,6 +308,12 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
     again = invoke(settings, tmp_path, "--input", str(lines), "--out", str(out))
     assert again.exit_code == 2
     assert "--overwrite" in again.output
+    deleted = invoke(settings, tmp_path, "--input", f"{lines}/*.csv", "--out", str(tmp_path), "--overwrite")
+    assert deleted.exit_code == 2
+    assert "a file of --input, and would delete it: name another folder" in deleted.output
+    assert len([*lines.iterdir()]) == 2
+    replaced = invoke(settings, tmp_path, "--input", str(lines), "--out", str(out), "--overwrite")
+    assert replaced.exit_code == 0, replaced.output
 
     done = invoke(settings, tmp_path, "--input", str(lines), "--output-topic", target)
     assert done.exit_code == 0, done.output

@@ -33,8 +33,13 @@ class Folder:
     format: str = "parquet"
     overwrite: bool = False
 
-    def check(self, spark: SparkSession) -> None:
-        """Raise ConfigurationError if the format is not installed or the folder exists. Runs before the computation."""
+    def check(self, records: DataFrame) -> None:
+        """Raise ConfigurationError if the results cannot be written to the folder. Runs before the computation.
+
+        The format must be installed. The folder must not exist, or may be replaced and has none of the files with the
+        records.
+        """
+        spark = records.sparkSession
         folder_error = _load_error(spark, "text", self.path)
         format_error = _load_error(spark, self.format, self.path) if self.format in PACKAGES else ""
         if any(fragment in format_error for fragment in NOT_INSTALLED):
@@ -43,6 +48,8 @@ class Folder:
                 f"--packages, reading a topic needs --packages {CONNECTOR} too"
             )
         if self.overwrite:
+            if not folder_error:
+                self._check_has_no_input(records)
             return
         # A table of a catalog is not a folder.
         if not folder_error or (self.format in PACKAGES and not format_error):
@@ -51,6 +58,14 @@ class Folder:
             )
         if "PATH_NOT_FOUND" not in folder_error:
             raise ConfigurationError(f"--out: {self.path}: {folder_error.splitlines()[0]}")
+
+    def _check_has_no_input(self, records: DataFrame) -> None:
+        files = records.sparkSession.read.option("recursiveFileLookup", "true").text(self.path).inputFiles()
+        if shared := sorted({*files} & {*records.inputFiles()}):
+            raise ConfigurationError(
+                f"--overwrite: --out {self.path} contains {shared[0]}, a file of --input, and would delete it: name "
+                "another folder"
+            )
 
     def write(self, rows: DataFrame) -> dict[str, Any]:
         """Write the results, and return their number and first and last window."""
@@ -85,7 +100,7 @@ class Topic:
     name: str
     settings: PipelineSettings
 
-    def check(self, spark: SparkSession) -> None:
+    def check(self, records: DataFrame) -> None:
         """Do nothing: an existing topic may be appended to."""
 
     def write(self, rows: DataFrame) -> dict[str, Any]:
@@ -124,7 +139,7 @@ def run(
     `now`: wall-clock time in ms, used to detect timestamps too far in the future; `partitions`: number of partitions of
     the target topic. Raises CheckFailedError, and writes nothing, if no record contains a tuple.
     """
-    target.check(records.sparkSession)
+    target.check(records)
     result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now))
     try:
         _check_has_tuples(result)

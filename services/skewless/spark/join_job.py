@@ -62,7 +62,7 @@ def run(
     records: DataFrame, settings: PipelineSettings, ranges: TopicRanges, target: Folder, *, now: int
 ) -> dict[str, Any]:
     """Join the records of these ranges, write the results, and return the report. `now` is the wall clock in ms."""
-    target.check(records.sparkSession)
+    target.check(records)
     newest = now + settings.event_time_rules().max_ahead_ms
     answer = join_pipeline.answer(records, _plan(settings, ranges), newest)
     rows = answer.rows.drop("decided").persist(StorageLevel.DISK_ONLY)
