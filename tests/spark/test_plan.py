@@ -228,6 +228,13 @@ def test_recommendation_of_sufficient_candidates_has_fewest_workers_then_lowest_
     assert ("even a perfect load needs 20 workers" in found["reasons"][1]) is not sufficient
 
 
+def test_recommendation_local_aggregation_that_does_not_pay_is_not_recommended() -> None:
+    almost_unique = [candidate("key", 5, 1.02, 1.0), candidate("local", 5, 1.01, 1.0, rows=980)]
+    found = recommend(almost_unique, Demand(1.0, 1000.0, 1.5))["recommendation"]
+    assert found["grouping"] == "key"
+    assert "Local aggregation does not pay: it would send 0.98 rows per tuple." in found["reasons"]
+
+
 def test_recommendation_of_a_slow_topic_has_a_rate_above_0() -> None:
     found = recommend(CANDIDATES, Demand(1.0, 0.0124, 1.5))["recommendation"]
     assert found["reasons"][0].startswith("Required capacity: 0.0186 tuples/s, which is 0.0124 (as specified)")

@@ -180,3 +180,11 @@ def test_simulate_command_interrupt_ends_with_130() -> None:
         process.stdin.close()
         assert process.wait(timeout=60) == 130
         assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize(("window_s", "rows"), [(1, 20), (8, 3), (10, 2), (60, 2), (75, 2)])
+def test_simulate_pane_of_local_aggregation_divides_the_window(window_s: float, rows: int, tmp_path: Path) -> None:
+    path = tmp_path / "keys.tsv"
+    path.write_text("".join(f"{second * 1000}\ta\n" for second in range(20)))
+    (line,) = entries(simulate(path, "--grouping", "local", "--workers", 1, "--window", window_s, "--json"))
+    assert line["rows"] == rows

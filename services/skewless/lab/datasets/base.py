@@ -31,9 +31,9 @@ class DatasetOptions(SettingsModel):
     records: int | None = Field(None, ge=0, description="Number of records of the run.")
     seed: int = Field(1, ge=0, description="Seed of generated records.")
     event_rate: float | None = Field(
-        None, gt=0, le=1e9, description="Records per second of event time, for records without a time of their own."
+        None, ge=0.001, le=1e9, description="Records per second of event time, for records without a time of their own."
     )
-    rate: float | None = Field(None, gt=0, le=1e9, description="Maximum records per second.")
+    rate: float | None = Field(None, ge=0.001, le=1e9, description="Maximum records per second.")
     skew: float = Field(80.0, ge=0, le=100, description="Percentage of records with the hot country.")
     zipf_exponent: float = Field(1.1, ge=0, le=10, description="Exponent of the Zipf distribution; 0 is uniform.")
     mu: float = Field(1.789, ge=-10, le=10, description="Mean of the logarithm of a log-normal distribution.")

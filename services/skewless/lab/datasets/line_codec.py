@@ -119,9 +119,12 @@ def milliseconds(time: float | str) -> int:
     if isinstance(time, str):
         if not time.isdigit():
             moment = datetime.fromisoformat(time)
-            return milliseconds((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+            return _checked(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
         time = int(time)
-    instant = round(time * 1000) if time < SECONDS_BELOW else int(time)
+    return _checked(round(time * 1000) if time < SECONDS_BELOW else int(time))
+
+
+def _checked(instant: int) -> int:
     if not 0 <= instant <= LAST_INSTANT:
         raise ValueError("time is not within bounds")
     return instant

@@ -87,5 +87,5 @@ def input_warnings(unreadable: Counter[str], late: int, unit: str, lateness_ms: 
     if late:
         yield (
             f"late {unit}: {late:,}, they go to late: to count them, set event_time.allowed_lateness_s to "
-            f"{lateness_ms / 1000:g} or more"
+            f"{lateness_ms / 1000:.15g} or more"
         )

@@ -1,6 +1,7 @@
 """Reads recorded streams from files: tickers, posts, page views, page counts, sales and more.
 
-A malformed line is sent unchanged, with the time of the previous line. The splitter classifies it as invalid.
+A malformed line is sent unchanged, with the time of the previous line, or of the first line with one if it comes
+before, as a header does. The splitter classifies it as invalid.
 """
 
 from __future__ import annotations
@@ -81,9 +82,11 @@ def hour_of(path: Path) -> int | None:
 
 
 def _read(codec: LineCodec, paths: tuple[Path, ...], clock: FixedRate) -> Iterator[RecordBatch]:
-    first, last_time = 0, START_MS
+    first = 0
+    last_time: int | None = None
     for block in (block for path in paths for block in data_files.blocks(path)):
-        values, times = [], []
+        values: list[bytes] = []
+        times: list[int | None] = []
         # Lines are converted one by one, so that a malformed line does not affect its neighbours. This is cheap:
         # sending a record costs several times as much.
         for line, clock_time in zip(block, clock.times(first, len(block)).tolist(), strict=True):
@@ -94,4 +97,5 @@ def _read(codec: LineCodec, paths: tuple[Path, ...], clock: FixedRate) -> Iterat
             values.append(value)
             times.append(last_time)
         first += len(block)
-        yield RecordBatch(values, np.array(times, np.int64))
+        first_time = next((time for time in times if time is not None), START_MS)
+        yield RecordBatch(values, np.array([first_time if time is None else time for time in times], np.int64))

@@ -59,6 +59,8 @@ def recommend(candidates: Sequence[Mapping[str, Any]], demand: Demand) -> dict[s
         largest = [candidate for candidate in rated if candidate["workers"] == workers]
         best_rate = max(candidate["max_rate"] for candidate in largest)
         eligible = [candidate for candidate in largest if candidate["max_rate"] >= RATE_TOLERANCE * best_rate]
+    # Rows that are hardly fewer than tuples do not pay for their aggregation, however small the load is.
+    eligible = [each for each in eligible if each["grouping"] != LOCAL or rows_per_tuple(each) <= OFF_RATIO] or eligible
     min_replication = min(candidate["replication_factor"] for candidate in eligible)
     cheapest = [
         candidate for candidate in eligible if candidate["replication_factor"] <= COST_TOLERANCE * min_replication

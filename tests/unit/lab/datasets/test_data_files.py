@@ -225,3 +225,11 @@ def test_data_files_truncated_file_raises_with_its_name_during_the_read(tmp_path
     path.write_bytes(gzip.compress(b"line\n" * 10)[:-12])
     with pytest.raises(ConfigurationError, match=r"short\.gz: cannot be read"):
         records("lines", path)
+
+
+def test_recorded_file_lines_before_the_first_time_have_that_time(tmp_path: Path) -> None:
+    path = tmp_path / "sales.csv"
+    path.write_text("time;category;country;quantity;price\n1470000000000;C1;DE;1;2.5\nx\n1470000001000;C1;DE;1;2.5\n")
+    assert [time for _, time in records("sales", path)] == [1470000000000, 1470000000000, 1470000000000, 1470000001000]
+    path.write_text("time;category;country;quantity;price\n")
+    assert [time for _, time in records("sales", path)] == [START_MS]

@@ -85,6 +85,11 @@ def test_input_warnings_without_late_or_unreadable_records_are_empty() -> None:
     assert list(input_warnings(Counter(), 0, "records", 0, "")) == []
 
 
+def test_input_warnings_allowed_lateness_has_all_its_digits() -> None:
+    (late,) = input_warnings(Counter(), 1, "records", 1_598_071_040_001, "")
+    assert late.endswith("set event_time.allowed_lateness_s to 1598071040.001 or more")
+
+
 def test_input_warnings_name_numbers_reasons_and_remedies() -> None:
     unreadable, late = input_warnings(Counter({"no time": 3, "not JSON": 1}), 7, "records", 12_345, "correct them")
     assert unreadable == "unreadable records: 4 (3 of them: no time), they go to dead-letters: correct them"
