@@ -61,10 +61,15 @@ class MetricsReader:
         if self._loop is None:
             self._last_values = list(self._all())
             return self._last_values
-        reading: concurrent.futures.Future[Values] = concurrent.futures.Future()
+        reading: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def read() -> None:  # also for the next scrape, if this one does not wait long enough
+            self._last_values = list(self._all())
+            reading.set_result(None)
+
         with suppress(concurrent.futures.TimeoutError, RuntimeError):  # RuntimeError: the loop has just been closed
-            self._loop.call_soon_threadsafe(lambda: reading.set_result(list(self._all())))
-            self._last_values = reading.result(timeout_s)
+            self._loop.call_soon_threadsafe(read)
+            reading.result(timeout_s)
         return self._last_values
 
     def _all(self) -> Iterator[Sample | HistogramSample]:

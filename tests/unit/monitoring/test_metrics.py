@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -385,3 +387,18 @@ def test_metric_series_of_router_and_worker_have_the_documented_number() -> None
         counted[stage] = sum(not line.startswith("#") for line in text.splitlines())
     documented = (Path(__file__).parents[3] / "docs" / "how-to" / "watch.md").read_text()
     assert counted == {stage: int(number) for stage, number in DOCUMENTED.findall(documented)}
+
+
+async def test_metrics_reader_answer_of_a_busy_stage_is_that_of_the_next_scrape() -> None:
+    reader, loop, scrapes = MetricsReader("router", Health(60.0)), asyncio.get_running_loop(), []
+
+    def scrape_while_busy() -> None:
+        thread = threading.Thread(target=lambda: scrapes.append(reader.read(0.0)))
+        thread.start()
+        thread.join()
+
+    with reader.on(loop):
+        scrape_while_busy()
+        await asyncio.sleep(0)
+        scrape_while_busy()
+    assert [bool(values) for values in scrapes] == [False, True]
