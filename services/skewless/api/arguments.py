@@ -92,7 +92,7 @@ def variables_of(settings: Mapping[Path, Any]) -> dict[str, str]:
             variables[variable_of(".".join(path))] = value or ""  # secrets are not read as YAML
             continue
         try:
-            text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=2**31, sort_keys=False)
+            text = yaml.safe_dump(value, default_flow_style=True, width=2**31, sort_keys=False)
         except yaml.YAMLError:
             problems.append(f"{_parameter('.'.join(path))}: {type(value).__name__} is not a value of a setting")
         else:

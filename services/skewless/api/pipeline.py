@@ -126,7 +126,7 @@ class Pipeline:
         file = self._file
         if file is None:  # a file in the current folder is not that of this pipeline
             logs.mkdir(parents=True, exist_ok=True)
-            file = logs.absolute() / "pipeline.yaml"
+            file = logs.absolute() / f"{self.name}.settings.yaml"  # the folder may have a pipeline file of the user
             file.write_text(self.to_yaml(), encoding="utf-8")
         return PipelineRun(self._settings, file, self._variables, logs, take_over=take_over)
 

@@ -34,8 +34,8 @@ LAST_INSTANT = 253_402_300_799_999
 
 _TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000), "ns": (0, 1_000_000)}
 """Maps a unit to the decimals of its fixed-point numbers, and to how many of these make a millisecond."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,6 @@ def dates_with_times(dates: Sequence[Scalar], times_of_day: Sequence[Scalar]) ->
     return [f"{date} {time_of_day}" for date, time_of_day in zip(dates, times_of_day, strict=True)]
 
 
-_AFTER_SECONDS = "Z.+-,z"
 _ISO = re.compile(
     r"(\d{4}-?\d\d-?\d\d|\d{4}-?W\d\d(-?\d)?)"
     r"(\D\d\d(:?\d\d(:?\d\d([.,]\d+)?)?)?([Zz]|[+-]\d\d(:?[0-5]\d(:?[0-5]\d(\.\d+)?)?)?)?)?"
@@ -203,15 +202,22 @@ def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
             result.append(0)
             continue
         length = len(text)
-        # The usual forms need no second look: with two digits of seconds, of minutes without more, and dates.
+        # The usual forms need no second look: with two digits of seconds, of minutes without more, and dates. A zone
+        # with minutes does: `fromisoformat` also reads +05:99.
         is_usual = (
-            text[13] == ":" == text[16] and (length == 19 or text[19] in _AFTER_SECONDS)
+            text[13] == ":" == text[16]
+            and (
+                length == 19
+                or text[19] in "Zz"
+                or (text[19] in ".,+-" and text[-6] in "+-" and text[-3] == ":" and text[-2] < "6")
+                or (text[19] in ".," and (text[-1] in "Zz" or text[20:].isdigit()))
+            )
             if length >= 19
             else length == 10 or (length == 16 and text[13] == ":")
         )
         if not is_usual and not _ISO.fullmatch(text):
             problems[i] = "is not ISO 8601"
-        elapsed = moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)
+        elapsed = moment - (EPOCH if moment.tzinfo else _NAIVE_EPOCH)
         result.append(elapsed.days * 86_400_000 + elapsed.seconds * 1000 + elapsed.microseconds // 1000)
     instants = np.array(result, np.int64)
     for i in np.flatnonzero((instants < FIRST_INSTANT) | (instants > LAST_INSTANT)).tolist():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from skewless.algorithms.value_type import Kind
 from skewless.errors import ConfigurationError
-from skewless.parsing.converters import FIRST_INSTANT, LAST_INSTANT, Unit
+from skewless.parsing.converters import EPOCH, FIRST_INSTANT, LAST_INSTANT, Unit
 from skewless.parsing.pattern import Pattern
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
@@ -32,7 +32,7 @@ def instant_of(value: Any) -> Any:
             raise ValueError(f"{value!r} is not a time in ISO 8601") from None
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
-        return round(aware.timestamp() * 1000)
+        return (aware - EPOCH) // timedelta(milliseconds=1)  # rounded down, as times in records
     return value
 
 

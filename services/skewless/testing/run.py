@@ -91,7 +91,10 @@ def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datet
     if isinstance(records, str | bytes | Mapping | Record) or hasattr(records, "to_dict"):
         kind = type(records).__name__
         raise ConfigurationError(f"records: is a {kind}: give a list of records, for a DataFrame to_dict('records')")
-    records = list(records)
+    try:
+        records = list(records)
+    except TypeError:
+        raise ConfigurationError(f"records: is no list, but {records!r}: give a list of records") from None
     if unstable := unstable_records(pipeline.settings, records):
         raise CheckFailedError(unstable)
     return outcome_of(pipeline.settings, records, time.time_ns() // 1_000_000 if now is None else _ms("now", now))
@@ -160,8 +163,8 @@ def _output(record: Record | Any, position: int, settings: PipelineSettings) -> 
     try:
         headers = [(name, _bytes(value) or b"") for name, value in record.headers.items()]
         return OutputRecord(topic, _bytes(record.value), _bytes(record.key), record.partition, timestamp, headers)
-    except TypeError as error:
-        raise ConfigurationError(f"records.{position}: cannot be written as JSON: {error}") from None
+    except (TypeError, ValueError, RecursionError) as error:  # such as half of a surrogate pair, or a list in itself
+        raise ConfigurationError(f"records.{position}: cannot be written as JSON in UTF-8: {error}") from None
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -261,3 +261,17 @@ def test_python_page_imports_only_the_package() -> None:
     code = "\n".join(block.text for block in blocks(PAGE) if block.language == "python" and block.name != sender)
     imports = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {ast.unparse(node) for node in imports} == {"import skewless as sk"}
+
+
+def test_pipeline_up_leaves_a_file_in_the_folder_of_logs_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: mine\n")
+    sk.Pipeline("clicks", key="user", name="other").up(log_dir=tmp_path)
+    assert file.read_text() == "name: mine\n"
+    assert "name: other" in (tmp_path / "other.settings.yaml").read_text()
+
+
+@pytest.mark.parametrize("text", ["a\x85b", "a\u2028b", "größe", "東京 \U0001f30d", "'a\n\"b"])
+def test_pipeline_text_of_an_argument_is_taken_as_it_is(text: str) -> None:
+    pipeline = sk.Pipeline("clicks", key={"field": "user", "strip_prefix": text})
+    assert pipeline.settings.splitter.key.strip_prefix == text

@@ -19,6 +19,8 @@ PIPELINE = sk.Pipeline("t", key="k", time={"field": "t", "unit": "iso8601"}, win
         "20260101T103000.5Z",
         "2026-01-01T11:30:00.5+0100",
         "2026-W01-4T10:30:00.5Z",
+        "2026-01-01T10:30:00.5",
+        "2026-01-01T16:00:00.5+05:30",
     ],
 )
 def test_iso_time_of_each_form_is_exact(text: str) -> None:
@@ -42,6 +44,10 @@ def test_iso_time_without_seconds_is_that_of_the_minute(text: str) -> None:
         "2026-01-01T01:493Z",
         "2026-01-01T10:30:00W+05:45",
         "2026-01-01T10:30+01:60",
+        "2026-01-01T10:30:00+01:60",
+        "2026-01-01T10:30:00.5+01:99",
+        "2026-01-01T10:30:00+0160",
+        "2026-01-01T10:30:00+01:30:99",
     ],
 )
 def test_iso_time_that_python_reads_as_another_one_is_refused(text: str) -> None:

@@ -104,6 +104,13 @@ def test_run_more_workers_than_a_new_topic_has_partitions_counts_all() -> None:
     assert sum(result.count for result in outcome.results) == 500
 
 
+def test_run_timestamp_within_a_ms_is_rounded_down() -> None:
+    just_before = datetime(2026, 1, 1, 0, 0, 59, 999_600, UTC)
+    pipeline = sk.Pipeline("t", key="k")
+    (result,) = sk.testing.run(pipeline, [sk.testing.Record(value={"k": "a"}, timestamp=just_before)]).results
+    assert result.window_start == 1_767_225_600_000
+
+
 @pytest.mark.parametrize("time", [1_767_225_600_000.5, 10**30, "soon", -1])
 def test_run_time_that_is_none_is_named(time: Any) -> None:
     pipeline = sk.Pipeline("t", key="k")
@@ -111,6 +118,10 @@ def test_run_time_that_is_none_is_named(time: Any) -> None:
         sk.testing.run(pipeline, [{"k": "a"}], now=time)
     with pytest.raises(sk.ConfigurationError, match=r"^timestamp: .* is not a time"):
         sk.testing.run(pipeline, [sk.testing.Record(value={"k": "a"}, timestamp=time)])
+
+
+LOOP: list[Any] = []
+LOOP.append(LOOP)
 
 
 class Frame:
@@ -132,8 +143,12 @@ class Frame:
         (Frame(), "records: is a Frame: give a list of records, for a DataFrame to_dict('records')"),
         (
             [{"k": "a"}, {"k": np.int64(1)}],
-            "records.1: cannot be written as JSON: Encoding objects of type numpy.int64",
+            "records.1: cannot be written as JSON in UTF-8: Encoding objects of type numpy.int64",
         ),
+        ([{"k": "\ud800"}], "records.0: cannot be written as JSON in UTF-8: 'utf-8' codec can't encode"),
+        ([sk.testing.Record(key="\ud800")], "records.0: cannot be written as JSON in UTF-8: 'utf-8' codec"),
+        ([[LOOP]], "records.0: cannot be written as JSON in UTF-8: maximum recursion depth exceeded"),
+        (5, "records: is no list, but 5: give a list of records"),
         ([sk.testing.Record(headers=[("a", b"b")])], "records.0: headers: must be a mapping"),  # type: ignore[arg-type]
         ([sk.testing.Record(partition="1")], "records.0: partition: '1' is not a number"),  # type: ignore[arg-type]
     ],
