@@ -205,6 +205,20 @@ def test_mirror_whose_copy_does_not_fit_ends_with_2_and_a_remedy(
     assert problem in (pipeline.folder / "mirror-0.log").read_text()
 
 
+def test_mirror_whose_copy_the_pipeline_would_read_ends_with_2_and_a_remedy(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    pipeline = Pipeline(
+        broker,
+        tmp_path,
+        source,
+        source={"topic": None, "topics": {"match": rf"{source.topic}|read\.p-.*"}},
+        mirror={"kafka": {"bootstrap_servers": broker}, "prefix": "read."},
+    )
+    process = pipeline.start("mirror")
+    assert process.wait(WAIT_S) == 2
+    assert "so it would count its own results; use another prefix" in (pipeline.folder / "mirror-0.log").read_text()
+
+
 def test_mirror_page_commands_as_written_store_the_copied_partials(tmp_path: Path) -> None:
     FILE.unlink(missing_ok=True)
     try:

@@ -63,7 +63,9 @@ def offsets_group(start: StageStart, mirror: MirrorSettings) -> str:
 
 def prepare(pipeline: PipelineSettings, mirror: MirrorSettings) -> None:
     """Create the copy unless it exists. Raises ConfigurationError if it cannot be the copy of the topic."""
-    cluster_id = None if mirror.prefix else Admin(pipeline.kafka).cluster_id()
+    copy, pattern = f"{mirror.prefix}{pipeline.topic(mirror.topic)}", pipeline.source_pattern
+    is_read = copy in pipeline.user_topics.values() or (pattern is not None and pattern.matches(copy))
+    cluster_id = Admin(pipeline.kafka).cluster_id() if is_read or not mirror.prefix else None
     with errors_of_other_cluster():
         _prepare(pipeline, mirror, cluster_id)
 
@@ -72,6 +74,11 @@ def _prepare(pipeline: PipelineSettings, mirror: MirrorSettings, cluster_id: str
     kafka = mirror.kafka.model_copy(update={"connect_timeout_s": min(REQUEST_S, mirror.kafka.connect_timeout_s)})
     admin, name = Admin(kafka), pipeline.topic(mirror.topic)
     if cluster_id is not None and admin.cluster_id() == cluster_id:
+        if mirror.prefix:
+            raise ConfigurationError(
+                f"mirror.prefix: {mirror.prefix}{name} is one of the topics that the pipeline reads, so it would count "
+                "its own results; use another prefix, or a pattern in source.topics.match that does not match it"
+            )
         raise ConfigurationError(
             f"mirror.kafka.bootstrap_servers: {kafka.bootstrap_servers} is the cluster of the pipeline, where {name} "
             "would be its own copy; name another cluster, or set mirror.prefix"
