@@ -35,8 +35,8 @@ class Pipeline:
     None for the key of the Kafka record. `time` is the field of the event time in ms, or None for the timestamp of the
     Kafka record. `window` is a duration such as "1m", or a number of seconds. `aggregates` are elements such as
     `sum("amount")`. `values` maps the names of their values to fields; without an entry, a value is the field with its
-    name. `format` is the format of the records. `brokers` is `host:port`, by default that of $KAFKA_BOOTSTRAP_SERVERS.
-    `name` is by default made from the topic.
+    name. A field may be the number of a column, from 0 on. `format` is the format of the records. `brokers` is
+    `host:port`, by default that of $KAFKA_BOOTSTRAP_SERVERS. `name` is by default made from the topic.
 
     `source`, `key`, `time`, `window`, `format` and each of the `values` may also be a mapping: the group of settings
     with all its options, as in `time={"field": "at", "unit": "iso8601"}`. `sections` are other sections of a pipeline
@@ -49,9 +49,9 @@ class Pipeline:
         self,
         source: str | Sequence[str] | Mapping[str, Any],
         *,
-        key: str | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = None,
-        time: str | Mapping[str, Any] | None = None,
-        values: Mapping[str, str | Mapping[str, Any]] | None = None,
+        key: str | int | Sequence[str | Mapping[str, Any]] | Mapping[str, Any] | None = None,
+        time: str | int | Mapping[str, Any] | None = None,
+        values: Mapping[str, str | int | Mapping[str, Any]] | None = None,
         window: str | float | timedelta | Mapping[str, Any] | None = None,
         aggregates: Sequence[Element] | None = None,
         format: str | Mapping[str, Any] | None = None,  # noqa: A002 - the name of the setting

@@ -275,3 +275,10 @@ def test_pipeline_up_leaves_a_file_in_the_folder_of_logs_as_it_is(tmp_path: Path
 def test_pipeline_text_of_an_argument_is_taken_as_it_is(text: str) -> None:
     pipeline = sk.Pipeline("clicks", key={"field": "user", "strip_prefix": text})
     assert pipeline.settings.splitter.key.strip_prefix == text
+
+
+def test_pipeline_fields_that_are_numbers_are_columns() -> None:
+    pipeline = sk.Pipeline("clicks", key=0, time=1, values={"v": 2}, aggregates=[sk.sum("v")], format="csv")
+    splitter = pipeline.settings.splitter
+    assert splitter.values is not None
+    assert (splitter.key.field, splitter.time.field, splitter.values["v"].field) == (0, 1, 2)
