@@ -68,6 +68,7 @@ class _SharedHost:
 
 def share_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `skewless up` in this test process start its stages by the host of all tests, and not by one of its own."""
+    stage_host().connect()  # the runs of the Python API have threads of their own, which end before the host must
     monkeypatch.setattr(supervisor, "StageHost", _SharedHost)
 
 

@@ -85,7 +85,7 @@ class StageHost:
 
         `ps -e` and `top` show the first 15 characters of the name. Raises CrashedError if the host does not answer.
         """
-        connection = self._connect()
+        connection = self.connect()
         log.touch()  # so that it exists when this method returns
         request = {
             "name": name,
@@ -132,8 +132,8 @@ class StageHost:
             child.returncode = -signal.SIGKILL
         self._running.clear()
 
-    def _connect(self) -> Connection:
-        """Return the connection to the host, which is started if it does not run."""
+    def connect(self) -> Connection:
+        """Return the connection to the host, which is started if it does not run. It ends with the calling thread."""
         if self._connection is None:
             self._connection, theirs = Pipe()
             with theirs:
