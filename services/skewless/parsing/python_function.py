@@ -119,7 +119,8 @@ class _Values:
 def find_function(reference: str) -> Function:
     """Return the function `package.module:function`.
 
-    Raises ConfigurationError if it does not exist, or if its module cannot be imported.
+    Raises ConfigurationError if it does not exist, if its module cannot be imported, or if another one of that name is
+    next to another pipeline file of this process.
     """
     name, _, attribute = reference.partition(":")
     try:
@@ -136,6 +137,11 @@ def find_function(reference: str) -> Function:
         raise ConfigurationError(
             f"{SETTING}: module {name} cannot be imported, correct it: {type(error).__name__}: {error}{_place(error)}"
         ) from None
+    if other := _other_module(name, module.__file__):
+        raise ConfigurationError(
+            f"{SETTING}: module {name} is {module.__file__} for another pipeline of this process, and {other}: a "
+            "process has one module of a name, so rename one of them, or use a process for each pipeline"
+        )
     found = getattr(module, attribute, None)
     if not callable(found):
         raise ConfigurationError(
@@ -154,9 +160,23 @@ def require_function(reference: str | None) -> None:
 
 def add_search_folder(folder: Path) -> None:
     """Let modules be found in a folder, and in the working directory, after all other places."""
+    _PIPELINE_FOLDERS.add(folder.absolute())
     for place in (folder.absolute(), Path.cwd()):
         if str(place) not in sys.path:
             sys.path.append(str(place))
+
+
+_PIPELINE_FOLDERS: set[Path] = set()
+
+
+def _other_module(name: str, file: str | None) -> Path | None:
+    """Return a module of this name next to another pipeline file, if it differs from that in `file`."""
+    path = Path(*name.split("."))
+    files = {folder / each for folder in _PIPELINE_FOLDERS for each in (path.with_suffix(".py"), path / "__init__.py")}
+    if file is None or Path(file) not in files:  # a module of another place is that of all pipelines
+        return None
+    content = Path(file).read_bytes()
+    return next((each for each in sorted(files) if each.is_file() and each.read_bytes() != content), None)
 
 
 def _no_module(name: str) -> str:

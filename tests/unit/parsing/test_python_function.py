@@ -164,6 +164,23 @@ def test_function_that_does_not_exist_is_wrong_use(tmp_path: Path, monkeypatch: 
             find_function(reference)
 
 
+def test_function_module_with_the_name_of_another_pipelines_module_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    for folder, result in (("first", "[]"), ("same", "[]"), ("other", "documents")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "functions_of_pipelines.py").write_text(f"def f(documents):\n    return {result}\n")
+    for folder in ("first", "same"):
+        add_search_folder(tmp_path / folder)
+        find_function("functions_of_pipelines:f")
+    add_search_folder(tmp_path / "other")
+    with pytest.raises(
+        ConfigurationError, match=r"/first/functions_of_pipelines.py for another pipeline .* rename one"
+    ):
+        find_function("functions_of_pipelines:f")
+
+
 @pytest.mark.parametrize(
     ("function", "unstable"), [("unchanged", []), ("numbered", [0, 1]), ("of_batch", [0, 1]), ("first", [])]
 )
