@@ -89,7 +89,7 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
     """Return a stage: its condition, its inputs, the partitions that limit its processes, and its secrets."""
     # The range assignor gives a process the same partition numbers of all topics, so the topic with most partitions
     # limits the number of processes.
-    kinds = dict.fromkeys(topology.partitions_of(name) for name in stage.inputs)
+    kinds = dict.fromkeys(map(_partitions_of, stage.inputs))
     return {
         "name": stage.name,
         "does": stage.description,
@@ -107,6 +107,13 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
             for path in credentials(stage.section)
         ],
     }
+
+
+def _partitions_of(name: str) -> str:
+    """Return what determines the number of partitions of a topic."""
+    # A setting may give the topics that have as many partitions as `tuples` another number than the source topic has.
+    kind = topology.partitions_of(name)
+    return "tuples" if kind == "source" and name not in topology.USER_TOPICS else kind
 
 
 def _reads_columns(stage: topology.Stage) -> bool:
@@ -178,7 +185,7 @@ def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
         yield {
             "name": topic.name,
             **_needs(topology.topic_needs(topic.name)),
-            "partitions": topic.partitions,
+            "partitions": _partitions_of(topic.name),
             "internalRetention": internal_retention,
             "resultsRetention": bool(results_retention(topic, _with_results_retention(settings))),
             "config": config,

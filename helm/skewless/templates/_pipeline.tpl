@@ -155,14 +155,14 @@ Parameters: root, role. */}}
 {{- $defaults := (include "skewless.topology" .root | fromYaml).defaults -}}
 {{- $topics := default (dict) .root.Values.pipeline.topics -}}
 {{- $workerInput := default (dict) .root.Values.pipeline.worker_input -}}
-{{- if has .kind (list "source" "join") }}
-{{- /* Without a source, the topics that have its number of partitions have that of the joined topics. */}}
-{{- $ofSource := and (eq .kind "source") (include "skewless.sourceTopics" .root) -}}
-{{- $partitions := ternary .root.Values.source.partitions .root.Values.join.partitions (not (not $ofSource)) -}}
+{{- if has .kind (list "source" "tuples" "join") }}
+{{- /* Without a source, the topics that have as many partitions as `tuples` have those of the joined topics. */}}
+{{- $ofJoin := or (eq .kind "join") (not (include "skewless.sourceTopics" .root)) -}}
+{{- $partitions := ternary .root.Values.join.partitions .root.Values.source.partitions $ofJoin -}}
 {{- if and (not $partitions) .root.Values.embeddedKafka.enabled }}
 {{- $partitions = .root.Values.embeddedKafka.sourcePartitions -}}
 {{- end }}
-{{- if and $ofSource $topics.tuples_partitions }}
+{{- if and (eq .kind "tuples") (not $ofJoin) $topics.tuples_partitions }}
 {{- $partitions = $topics.tuples_partitions -}}
 {{- end }}
 {{- with $partitions }}{{ int . }}{{ end }}
