@@ -27,6 +27,9 @@ STARTED = (
     f"* on ({PROCESS}) group_right () {select('skewless_build_info')} < 60"
 )
 
+COUNT_TUPLES = "splitter|router|worker|aggregator|observer|flusher"
+"""Stages that count every tuple of the pipeline. The others count something else, or nothing."""
+
 
 def pipeline(stages: Sequence[Stage] = STAGES) -> Dashboard:
     """Return the dashboard of pipelines with these stages."""
@@ -120,10 +123,11 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         line_panel(
             PanelDescription(
                 "Tuples by stage",
-                "Tuples processed per second. The stage with the lowest line is the bottleneck.",
+                "Tuples of the pipeline that each stage processes per second. The first stage with a lower line is the"
+                " bottleneck.",
                 "cps",
             ),
-            Query(total(rate(select("skewless_tuples_total")), "stage"), "{{stage}}"),
+            Query(total(rate(select("skewless_tuples_total", stage=f"~{COUNT_TUPLES}")), "stage"), "{{stage}}"),
         ),
         line_panel(
             PanelDescription(

@@ -92,7 +92,10 @@ def _throughput_panels() -> Iterator[Panel]:
     )
     yield line_panel(
         PanelDescription(
-            "In and out", "Kafka records read, tuples in them, and records written by topic, per second.", "cps"
+            "In and out",
+            "Kafka records read, tuples in them, and records written by topic, per second. The tuples of sink, ranksink"
+            " and mirror are always 0.",
+            "cps",
         ),
         Query(total(rate(records)), "records in"),
         Query(total(rate(tuples)), "tuples in"),
@@ -161,7 +164,12 @@ def _progress_panels() -> Iterator[Panel]:
 def _process_panels() -> Iterator[Panel]:
     states = select("skewless_assigned_partitions", stage=STAGE)
     yield line_panel(
-        PanelDescription("Partitions by state", "Assigned partitions, by the state of their event time.", "short"),
+        PanelDescription(
+            "Partitions by state",
+            "Assigned partitions, by the state of their event time. Stages without watermarks (enricher, sink, ranksink"
+            " and mirror) have unknown ones only.",
+            "short",
+        ),
         Query(total(states, "state"), "{{state}}"),
     )
     yield line_panel(

@@ -62,7 +62,9 @@ TRAFFIC = (
         "counter",
         (),
         "tuples",
-        "Tuples processed, without late tuples. Equal in all stages without lag.",
+        "Tuples processed, without late tuples. Without lag, its rate is equal in splitter, router, worker, aggregator,"
+        " observer and flusher. left, right, join and enricher count records of their topics, and the ranker counts"
+        " candidates. sink, ranksink and mirror count nothing.",
     ),
     Metric(
         "skewless_batch_duration_seconds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -309,15 +309,41 @@ def test_watermark_delay_panel_of_a_delayed_partition_shows_its_delay(tmp_path: 
         "Watermark delay": by_partition,
         "Watermark delay by stage": [{"labels": '{stage="splitter"}', "value": 3 * 3600 + 20}],
     }
-    requested = {
+    requested = (*panels(document(pipeline(EVERYWHERE))), *panels(UIDS["skewless-stage"]))
+    assert problems_of_values(requested, series, expected, "0m", tmp_path) == ""
+
+
+def problems_of_values(
+    requested: Sequence[dict[str, Any]],
+    series: Sequence[dict[str, str]],
+    expected: Mapping[str, Sequence[dict[str, Any]]],
+    at: str,
+    folder: Path,
+) -> str:
+    """Compare what the first query of panels shows with what is expected, by title; returns promtool's errors."""
+    queries = {
         panel["title"]: substitute_variables(panel["targets"][0]["expr"], CHOSEN)
-        for panel in (*panels(document(pipeline(EVERYWHERE))), *panels(UIDS["skewless-stage"]))
+        for panel in requested
         if panel["title"] in expected
     }
-    cases = [{"expr": requested[title], "eval_time": "0m", "exp_samples": found} for title, found in expected.items()]
-    file = tmp_path / "delay.yaml"
-    file.write_text(yaml.safe_dump({"tests": [{"input_series": series, "promql_expr_test": cases}]}))
-    assert promtool("test", "rules", file) == ""
+    cases = [{"expr": queries[title], "eval_time": at, "exp_samples": found} for title, found in expected.items()]
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump({"tests": [{"interval": "15s", "input_series": series, "promql_expr_test": cases}]}))
+    return promtool("test", "rules", file)
+
+
+def test_tuples_panel_of_the_pipeline_shows_stages_that_count_its_tuples_alone(tmp_path: Path) -> None:
+    series = [
+        {
+            "series": f'skewless_tuples_total{{job="j", instance="i", pipeline="p", stage="{each.name}"}}',
+            "values": "0+15x20",
+        }
+        for each in STAGES
+    ]
+    counting = ["splitter", "router", "worker", "aggregator", "observer", "flusher"]
+    expected = [{"labels": f'{{stage="{name}"}}', "value": 1} for name in counting]
+    requested = panels(UIDS["skewless-pipeline"])
+    assert problems_of_values(requested, series, {"Tuples by stage": expected}, "5m", tmp_path) == ""
 
 
 def test_dashboard_expressions_are_valid_promql(tmp_path: Path) -> None:
