@@ -6,8 +6,8 @@ WHERE = 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job"'
 """Matchers of the processes among which the dashboard selects."""
 SELECTED = f'{WHERE}, pipeline=~"$pipeline", instance=~"$instance"'
 """Matchers of the pipeline that is selected above the dashboard."""
-COMPARED = f'{WHERE}, pipeline=~"$compared", instance=~"$instance"'
-"""Matchers of the pipelines that are compared."""
+COMPARED = f'{WHERE}, pipeline=~"$compared"'
+"""Matchers of the pipelines that are compared. Those have processes of their own, which `$instance` does not select."""
 
 OF_PROCESSES = f'{WHERE}, instance=~"$instance"'
 """Matchers of the metrics of the operating system process, which have no label `pipeline`."""

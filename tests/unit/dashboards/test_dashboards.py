@@ -268,7 +268,9 @@ def problems_of_selectors(requested: PanelQuery) -> Iterator[str]:
         labels = set(re.findall(r"(\w+)(?:=~|=)", matchers))
         checks = {
             "of the chosen job": 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job"' in matchers,
-            "of the chosen instance": 'instance=~"$instance"' in matchers,
+            "of the chosen instance, or of pipelines that are compared": (
+                ('instance=~"$instance"' in matchers) != ('pipeline=~"$compared"' in matchers)
+            ),
         }
         if not found["name"].startswith("process_"):
             known = metric(found["name"])
