@@ -22,6 +22,7 @@ from dashboards.generate.rules import (
     WORKER,
     WORKER_RATE,
 )
+from skewless.stages.aggregator.metrics import LATENCY_S
 from skewless.topology import STAGES
 
 THRESHOLD = "$threshold"
@@ -53,6 +54,13 @@ def _growth(counter: str) -> str:
     return f"sum by ({STAGE}) (\n  {counter} unless {known}\n  or increase({counter}[10m])\n)"
 
 
+class Bound(NamedTuple):
+    """Upper bound of the threshold of an alert."""
+
+    operator: Literal["<", "<="]
+    value: float
+
+
 class Alert(NamedTuple):
     """An alert. `summary` and `description` are Prometheus templates."""
 
@@ -65,6 +73,8 @@ class Alert(NamedTuple):
     description: str
     threshold: float | None = None
     """Default threshold; None for an alert without one."""
+    bound: Bound | None = None
+    """Bound of other thresholds. With one beyond it, the alert would never fire, or always."""
 
     def with_threshold(self, text: str) -> str:
         """Return a text of the alert with its default threshold."""
@@ -133,6 +143,7 @@ ALERTS = (
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} aborts many transactions",
         "{{ $value | humanizePercentage }} of its transactions are aborted, and their records are processed again.",
         0.05,
+        Bound("<", 1),
     ),
     Alert(
         "SkewlessStateNearLimit",
@@ -143,6 +154,7 @@ ALERTS = (
         " near its limit",
         "It uses {{ $value | humanizePercentage }} of the limit. Above the limit an aggregator exits with code 3.",
         0.8,
+        Bound("<=", 1),
     ),
     Alert(
         "SkewlessWorkerMissing",
@@ -215,6 +227,7 @@ ALERTS = (
         "The join of pipeline {{ $labels.pipeline }} finds fewer pairs than an hour ago",
         "{{ $value | humanizePercentage }} of the left records have a partner.",
         0.8,
+        Bound("<=", 1),
     ),
     Alert(
         "SkewlessLateTuples",
@@ -224,6 +237,7 @@ ALERTS = (
         "Pipeline {{ $labels.pipeline }} counts many tuples as late",
         "{{ $value | humanizePercentage }} of its tuples are late. They are not in the results, but in the topic late.",
         0.001,
+        Bound("<", 1),
     ),
     Alert(
         "SkewlessResultsStale",
@@ -244,6 +258,7 @@ ALERTS = (
         "Tuples of pipeline {{ $labels.pipeline }} take long to reach the results",
         "For 1 % of the commits it takes more than {{ $value | humanizeDuration }} from splitter to aggregator.",
         30,
+        Bound("<", LATENCY_S[-1]),
     ),
     Alert(
         "SkewlessMemoryNearLimit",
@@ -257,6 +272,7 @@ ALERTS = (
         "Process {{ $labels.instance }} of pipeline {{ $labels.pipeline }} is near its memory limit",
         "It uses {{ $value | humanizePercentage }} of the limit. Above the limit the kernel kills it.",
         0.9,
+        Bound("<=", 1),
     ),
     Alert(
         "SkewlessRestoreSlow",
@@ -268,6 +284,7 @@ ALERTS = (
         " state for long",
         "It has restored for {{ $value | humanizeDuration }} in the last hour, and processes nothing meanwhile.",
         900,
+        Bound("<", 3600),
     ),
     Alert(
         "SkewlessRetentionNear",
@@ -283,6 +300,7 @@ ALERTS = (
         "In partition {{ $labels.partition }} {{ $value | humanizePercentage }} of the records in the log are not"
         " processed.",
         0.5,
+        Bound("<", 1),
     ),
     Alert(
         "SkewlessOffsetsExpiring",
@@ -293,6 +311,7 @@ ALERTS = (
         "The committed offsets of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} will expire",
         f"No process of it has run for {THRESHOLD} days. By default a broker deletes offsets after {OFFSETS_D} days.",
         3,
+        Bound("<", OFFSETS_D),
     ),
     Alert(
         "SkewlessStageDown",

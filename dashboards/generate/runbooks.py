@@ -14,10 +14,11 @@ severity is *critical* if results are missing, and *warning* if results are late
 `runbook_url` is the address of the alert's section on this page. `make dashboards DOCS=https://example.com/alerts`
 generates the alerts with another address.
 
-The chart has other thresholds in `monitoring.prometheusRule.thresholds`.
+The chart has other thresholds in `monitoring.prometheusRule.thresholds`. With a threshold beyond its bound, an alert
+would never fire, or always, so the chart refuses it.
 
-| alert | severity | threshold | for |
-| --- | --- | --- | --- |
+| alert | severity | threshold | bound | for |
+| --- | --- | --- | --- | --- |
 """
 RULES_HEAD = """## Recording rules
 
@@ -250,7 +251,8 @@ All processes of a stage are gone, or none of them is ready (`/readyz` reports t
 def page() -> str:
     """Return the page."""
     alert_rows = [
-        f"| [{alert.name}](#{alert.name.lower()}) | {alert.severity} | {_threshold(alert)} | {alert.for_duration} |\n"
+        f"| [{alert.name}](#{alert.name.lower()}) | {alert.severity} | {_threshold(alert)} | {_bound(alert)}"
+        f" | {alert.for_duration} |\n"
         for alert in ALERTS
     ]
     rule_rows = [f"| `{rule.record}` | `{rule.expr}` |\n" for rule in RECORDINGS]
@@ -264,3 +266,7 @@ def _section(alert: Alert) -> str:
 
 def _threshold(alert: Alert) -> str:
     return "" if alert.threshold is None else f"{alert.threshold:g}"
+
+
+def _bound(alert: Alert) -> str:
+    return f"{alert.bound.operator} {alert.bound.value:g}" if alert.bound else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.generate.alerts import ALERTS, OFFSETS_D, THRESHOLD, Alert
+from dashboards.generate.alerts import ALERTS, THRESHOLD, Alert
 from helm.generate.kubernetes import reference
 
 Schema = dict[str, Any]
@@ -19,6 +19,7 @@ POSITIVE: Schema = {"type": "integer", "minimum": 1}
 OPTIONAL_POSITIVE: Schema = {"type": ["integer", "null"], "minimum": 1}
 QUANTITY: Schema = {"type": "string", "pattern": r"^[0-9.]+([kMGTPE]i?)?$"}
 BROKER = "[^@/, ]+"
+_KEYWORDS = {"<": "exclusiveMaximum", "<=": "maximum"}
 PULL_SECRET: Schema = {
     "type": ["string", "object"],
     "additionalProperties": False,
@@ -29,9 +30,10 @@ PULL_SECRET: Schema = {
 
 def _threshold(alert: Alert) -> Schema:
     """Return the schema of a threshold. One that is a number of days in a range of Prometheus must be whole."""
+    bound = {_KEYWORDS[alert.bound.operator]: alert.bound.value} if alert.bound else {}
     if f"[{THRESHOLD}d]" in alert.expr:
-        return {"type": "integer", "minimum": 1, "maximum": OFFSETS_D - 1}
-    return {"type": "number", "exclusiveMinimum": 0}
+        return {"type": "integer", "minimum": 1, **bound}
+    return {"type": "number", "exclusiveMinimum": 0, **bound}
 
 
 DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))*$"}
