@@ -18,6 +18,8 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 POSITIVE: Schema = {"type": "integer", "minimum": 1}
 OPTIONAL_POSITIVE: Schema = {"type": ["integer", "null"], "minimum": 1}
 QUANTITY: Schema = {"type": "string", "pattern": r"^[0-9.]+([kMGTPE]i?)?$"}
+NAME: Schema = {"type": "string", "pattern": r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
+"""Schema of a part of the name of a resource in Kubernetes. The chart has a default for an empty one."""
 BROKER = "[^@/, ]+"
 _KEYWORDS = {"<": "exclusiveMaximum", "<=": "maximum"}
 PULL_SECRET: Schema = {
@@ -73,6 +75,7 @@ BY_PATH: dict[str, Schema] = {
     "embeddedKafka.port": PORT,
     "embeddedKafka.sourcePartitions": COUNT,
     "extraObjects": list_of({"type": ["object", "string"]}),
+    "fullnameOverride": NAME,
     "global.imagePullSecrets": list_of(PULL_SECRET),
     "imagePullSecrets": list_of(PULL_SECRET),
     "kafka.bootstrapServers": {
@@ -95,6 +98,7 @@ BY_PATH: dict[str, Schema] = {
         "additionalProperties": False,
         "properties": {alert.name: _threshold(alert) for alert in ALERTS if alert.threshold is not None},
     },
+    "nameOverride": NAME,
     "networkPolicy.egress.dnsPorts": {**list_of(PORT), "minItems": 1},
     "networkPolicy.egress.dnsTo": PEERS,
     "networkPolicy.egress.extra": list_of(reference("networking.v1.NetworkPolicyEgressRule")),
@@ -109,6 +113,7 @@ BY_PATH: dict[str, Schema] = {
     "registry.requestTimeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 600},
     "registry.url": {"type": "string", "pattern": "^(https?://[^ @]+)?$"},
     "securityContext": reference("core.v1.SecurityContext"),
+    "serviceAccount.name": NAME,
     "source.partitions": OPTIONAL_POSITIVE,
     "source.topics": {
         "type": ["array", "object", "null"],
