@@ -288,13 +288,13 @@ def most_loaded_panel(hint: str = "") -> Panel:
 
 
 def peak_to_mean(loads: str) -> str:
-    """Return the highest load divided by the mean."""
-    return f"max({loads}) / ({mean(loads)})"
+    """Return the highest load divided by the mean; nothing without load."""
+    return f"max({loads}) / ({mean(loads)} > 0)"
 
 
 def imbalance(loads: str) -> str:
-    """Return (highest load - mean) / sum of all loads."""
-    return f"(max({loads}) - {mean(loads)}) / sum({loads})"
+    """Return (highest load - mean) / sum of all loads; nothing without load."""
+    return f"(max({loads}) - {mean(loads)}) / (sum({loads}) > 0)"
 
 
 def _side_by_side(name: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from dashboards.generate.dashboard import document, panels
@@ -346,6 +347,24 @@ def test_tuples_panel_of_the_pipeline_shows_stages_that_count_its_tuples_alone(t
     expected = [{"labels": f'{{stage="{name}"}}', "value": 1} for name in counting]
     requested = panels(UIDS["skewless-pipeline"])
     assert problems_of_values(requested, series, {"Tuples by stage": expected}, "5m", tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "peak_to_mean", "imbalance"),
+    [((0, 0), [], []), ((45, 15), [{"labels": "{}", "value": 1.5}], [{"labels": "{}", "value": 0.25}])],
+)
+def test_balance_panels_without_load_show_nothing(
+    rows: tuple[int, int], peak_to_mean: list[dict[str, Any]], imbalance: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    router = 'job="j", instance="i", pipeline="p", stage="router"'
+    series = [
+        {"series": f'skewless_router_rows_total{{{router}, worker="{worker}"}}', "values": f"0+{growth}x20"}
+        for worker, growth in enumerate(rows)
+    ]
+    series.append({"series": f"skewless_router_workers{{{router}}}", "values": "2x20"})
+    expected = {"Most loaded worker / average": peak_to_mean, "Imbalance": imbalance}
+    requested = [panel for panel in panels(UIDS["skewless-balance"]) if panel["type"] == "stat"]
+    assert problems_of_values(requested, series, expected, "5m", tmp_path) == ""
 
 
 def test_dashboard_expressions_are_valid_promql(tmp_path: Path) -> None:
