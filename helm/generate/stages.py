@@ -78,6 +78,7 @@ def _defaults(settings: PipelineSettings) -> dict[str, Any]:
     """Return the defaults of the settings that templates use when the values do not set them."""
     return {
         "guarantee": settings.transport.guarantee,
+        "workers": settings.router.workers,
         "max_workers": settings.worker_input.partitions,
         "aggregator_partitions": settings.topics.aggregator_partitions,
         "internal_retention_s": settings.topics.internal_retention_s,
