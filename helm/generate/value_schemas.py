@@ -12,6 +12,8 @@ Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
+REMOVABLE_LABELS: Schema = {"type": ["object", "null"], "additionalProperties": {"type": ["string", "null"]}}
+"""Labels of which a stage may remove all, or some, by null."""
 SCALARS: Schema = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
 COUNT: Schema = {"type": "integer", "minimum": 0}
@@ -141,12 +143,15 @@ BY_PATH: dict[str, Schema] = {
     "stageDefaults.envFrom": list_of(reference("core.v1.EnvFromSource")),
     "stageDefaults.extraContainers": list_of(reference("core.v1.Container")),
     "stageDefaults.extraInitContainers": list_of(reference("core.v1.Container")),
+    "stageDefaults.nodeSelector": REMOVABLE_LABELS,
     "stageDefaults.persistentVolumeClaimRetentionPolicy": reference(
         "apps.v1.StatefulSetPersistentVolumeClaimRetentionPolicy"
     ),
+    "stageDefaults.podAnnotations": REMOVABLE_LABELS,
     "stageDefaults.podDisruptionBudget.maxUnavailable": {"type": ["integer", "string", "null"]},
     "stageDefaults.podDisruptionBudget.minAvailable": {"type": ["integer", "string", "null"]},
     "stageDefaults.podDisruptionBudget.unhealthyPodEvictionPolicy": choice_of("", "IfHealthyBudget", "AlwaysAllow"),
+    "stageDefaults.podLabels": REMOVABLE_LABELS,
     "stageDefaults.podManagementPolicy": choice_of("OrderedReady", "Parallel"),
     "stageDefaults.replicas": COUNT,
     "stageDefaults.terminationGracePeriodSeconds": COUNT,

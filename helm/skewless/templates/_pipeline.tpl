@@ -57,11 +57,19 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- end }}
 
 {{/*
-Values of one stage, or of the process `all`: stageDefaults with its overrides. Parameters: (dict "root" $ "name" stage).
+Values of one stage, or of the process `all`: stageDefaults with its overrides. A label that is null is removed.
+Parameters: (dict "root" $ "name" stage).
 */}}
 {{- define "skewless.stage" -}}
 {{- $overrides := default (dict) (get .root.Values.stages .name) -}}
 {{- $stage := mergeOverwrite (deepCopy .root.Values.stageDefaults) (deepCopy $overrides) -}}
+{{- range $name := list "nodeSelector" "podAnnotations" "podLabels" }}
+{{- $kept := dict -}}
+{{- range $key, $value := get $stage $name }}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $kept $key $value }}{{ end }}
+{{- end }}
+{{- $_ := set $stage $name $kept -}}
+{{- end }}
 {{- $_ := set $stage "kafka" (include "skewless.user" (dict "root" .root "role" .name "overrides" $stage.kafka) | fromYaml) -}}
 {{- toYaml $stage }}
 {{- end }}
