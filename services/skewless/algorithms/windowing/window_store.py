@@ -90,7 +90,10 @@ class WindowStore:
 
     @property
     def kept_ms(self) -> int | None:
-        """Distance of `expired_until` from `closed_until`, which is shorter than the retention if this was raised."""
+        """Distance of `expired_until` from `closed_until`.
+
+        It is shorter than the retention if this was raised, and longer after a bounded run.
+        """
         if self.closed_until is None or self.expired_until is None:
             return None
         return self.closed_until - self.expired_until
@@ -108,6 +111,11 @@ class WindowStore:
         """
         return None if self._newest is None else self._assigner.end(self._newest)
 
+    @property
+    def newest(self) -> int | None:
+        """Start of the newest window, which event time has reached. None before the first."""
+        return self._newest
+
     def _in_memory(self) -> Iterator[tuple[Window, Rows]]:
         return ((window, window.rows) for window in self._windows.values() if window.rows is not None)
 
@@ -123,9 +131,9 @@ class WindowStore:
 
     def restore_time(self, closed_until: int | None, kept_ms: int | None) -> None:
         """Restore `closed_until` and `kept_ms`, before the windows. Without `kept_ms`, it is the present retention."""
-        if closed_until is not None and kept_ms is not None:
-            self.expired_until = closed_until - kept_ms
-        self.advance(closed_until)
+        if closed_until is not None:
+            self.closed_until = closed_until
+            self.expired_until = closed_until - (self._retention_ms if kept_ms is None else kept_ms)
 
     def restore(self, start: int, chunks: Mapping[ChunkId, pa.Table | None]) -> None:
         """Restore a window from its chunks. A closed window needs only their identifiers: tables may be None."""
@@ -233,20 +241,24 @@ class WindowStore:
                     reopened = window.state is WindowState.REOPENED
                     window.rows.merge(merged, updates=self._updates, reopened=reopened)
 
-    def advance(self, watermark: int | None) -> None:
-        """Note the watermark. Before the next flush, no window in memory may end at or before it."""
+    def advance(self, watermark: int | None, reached: int | None = None) -> None:
+        """Note the watermark. Before the next flush, no window in memory may end at or before it.
+
+        `reached` is the time from which the retention of closed windows is measured, by default the watermark.
+        """
         if watermark is not None:
             self.closed_until = _later(watermark, self.closed_until)
             # Retention is not relative to the newest window: one record far ahead would expire all closed windows.
-            self.expired_until = _later(self.closed_until - self._retention_ms, self.expired_until)
+            reached = watermark if reached is None else reached
+            self.expired_until = _later(reached - self._retention_ms, self.expired_until)
 
-    def flush(self, watermark: int | None, now: int) -> Iterator[Chunk | Emission]:
+    def flush(self, watermark: int | None, now: int, reached: int | None = None) -> Iterator[Chunk | Emission]:
         """Yield changelog records and emissions, and close the windows whose end the watermark has passed.
 
-        `now` is the wall-clock time in ms.
+        `now` is the wall-clock time in ms; `reached` as in `advance`.
         """
         self.absorb()
-        self.advance(watermark)
+        self.advance(watermark, reached)
         for window, rows in sorted(self._in_memory(), key=lambda held: held[0].start):
             rows.unchanged_flushes += 1
             # The limit is for a restored window, and for a clock that was set back.

@@ -55,6 +55,7 @@ def rules_of(start: StageStart) -> AggregatorRules:
         windows=settings.windows,
         closed_window_retention_ms=settings.closed_window_retention_ms,
         updates=settings.emit == "updates",
+        lateness_ms=pipeline.event_time.lateness_ms,
         numbers=settings.numbers,
         conditions=pipeline.conditions,
         emit_interval_ms=settings.emit_interval_ms,

@@ -59,6 +59,7 @@ class RankerStep(AggregatorStep):
             windows=SingleWindows(rules.windows),
             closed_window_retention_ms=rules.closed_window_retention_ms,
             updates=rules.updates,
+            lateness_ms=rules.lateness_ms,
             limit=replace(rules.limit, remedy=REMEDY),
         )
         super().__init__(own, worker_partitions=aggregator_partitions, topic=topic)

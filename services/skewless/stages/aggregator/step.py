@@ -44,6 +44,8 @@ class AggregatorRules:
     windows: WindowAssigner
     closed_window_retention_ms: int
     updates: bool
+    lateness_ms: int = 0
+    """By how much a record may be older than others of its source partition."""
     numbers: Numbers = "number"
     conditions: Sequence[ResultCondition] = ()
     """Conditions that the results of a key must match to be emitted."""
@@ -143,7 +145,13 @@ class AggregatorStep(WindowedStep):
             watermark = input_.watermarks.watermark()
             input_.ended = watermark == MAX_WATERMARK
             open_before = input_.windows.open
-            for output in input_.windows.flush(input_.windows.end if input_.ended else watermark, now):
+            reached = None
+            if input_.ended:
+                # Later runs may have records that are in time for windows which this run closes: so windows expire by
+                # the watermark of the records.
+                newest, watermark = input_.windows.newest, input_.windows.end
+                reached = None if newest is None else newest - self._rules.lateness_ms
+            for output in input_.windows.flush(watermark, now, reached):
                 if isinstance(output, Chunk):
                     yield chunk_output(self.changelog, partition, output, self._rules.write)
                 else:

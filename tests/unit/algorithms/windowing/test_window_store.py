@@ -99,7 +99,22 @@ def test_window_store_with_another_retention_after_a_restart_keeps_expired_windo
         assert (longer.merge(partials(start)) is not None) == is_expired
     shorter = WindowStore([COUNT], windows=tumbling(1000), retention_ms=0, updates=True)
     shorter.restore_time(first.closed_until, first.kept_ms)
+    list(shorter.flush(4000, 0))
     assert shorter.kept_ms == 0
+
+
+def test_window_store_after_the_end_of_a_bounded_run_keeps_windows_by_the_time_of_the_records() -> None:
+    def store() -> WindowStore:
+        return WindowStore([COUNT], windows=tumbling(1000), retention_ms=1000, updates=True)
+
+    first, second = store(), store()
+    list(first.flush(4000, 0, 1500))
+    assert (first.closed_until, first.expired_until) == (4000, 500)
+    second.restore_time(first.closed_until, first.kept_ms)
+    list(second.flush(1600, 0))
+    assert (second.closed_until, second.expired_until) == (4000, 600)
+    list(second.flush(4500, 0))
+    assert (second.closed_until, second.expired_until) == (4500, 3500)
 
 
 @pytest.fixture

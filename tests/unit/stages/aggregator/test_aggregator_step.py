@@ -372,6 +372,22 @@ def test_aggregator_restarted_after_a_bounded_run_opens_newer_windows() -> None:
     assert emitted(step.flush(0)) == [(60, "a", 1, 1, 0)]
 
 
+def test_aggregator_after_a_bounded_run_counts_tuples_that_are_in_time_for_an_older_window() -> None:
+    """The retention is shorter than the lateness, as in a pipeline for devices that send hours later."""
+    rules = {"closed_window_retention_ms": 60, "lateness_ms": 500}
+    step, log = aggregator(**rules), Changelog()
+    merge(step, deltas((0, "a", 1, 5), (60, "a", 1, 5), (600, "a", 1, 5), watermark=MAX_WATERMARK))
+    log.take(step.flush(0))
+    for watermark, is_counted in ((100, True), (179, True), (180, False)):  # beyond the end of the window and retention
+        step = aggregator(step.checkpoint(1), [(key, b"") for key in log.records], **rules)
+        late = deltas((60, "a", 1, 1), watermark=watermark)
+        step.reopen(1, log.of(step.windows_to_reopen(InMemoryBatch(1, [late]))))
+        assert [window for window, *_ in emitted([*merge(step, late), *log.take(step.flush(0))])] == [60]
+        log.take(step.flush(0))
+        assert (60 in {window_of(key) for key in log.records}) == is_counted
+    assert reasons_in(written(merge(step, deltas((60, "a", 1, 1))), "dead-letters")) == [(0, "window has expired")]
+
+
 @pytest.mark.parametrize("source_partitions", [64, 1005, 1024, 1507, 3000])
 def test_aggregator_checkpoint_of_many_partitions_fits_and_is_restored(source_partitions: int) -> None:
     step = aggregator(source_partitions=source_partitions)
