@@ -30,6 +30,15 @@ class Schema:
     references: Mapping[str, Schema] = field(default_factory=dict)
     """Schemas that this one refers to, by the name that it uses for them."""
 
+    def all_references(self) -> dict[str, Schema]:
+        """Return by name all schemas that this one refers to, also indirectly. Each is after those that it refers to.
+
+        Raises ValueError if two of them have one name.
+        """
+        found: dict[str, Schema] = {}
+        _add_references(self, found)
+        return found
+
 
 def split_prefix(payload: bytes) -> tuple[SchemaId, int] | None:
     """Return the schema id at the beginning of a payload, and the number of its bytes. None if there is none."""
@@ -61,3 +70,11 @@ def prefix(schema_id: SchemaId) -> bytes:
     if isinstance(schema_id, UUID):
         return _GUID.pack(1, schema_id.bytes)
     return _NUMBER.pack(0, schema_id)
+
+
+def _add_references(schema: Schema, found: dict[str, Schema]) -> None:
+    for name, reference in schema.references.items():
+        if name not in found:
+            _add_references(reference, found)
+        if found.setdefault(name, reference) != reference:
+            raise ValueError(f"two different references have the name {name}")

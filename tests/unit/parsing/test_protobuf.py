@@ -137,6 +137,24 @@ def test_protobuf_text_that_does_not_compile_or_leaves_its_folder_is_refused() -
         compile_text(Schema("PROTOBUF", TEXT, {"../../x.proto": Schema("PROTOBUF", "")}))
 
 
+def test_protobuf_text_with_a_reference_that_has_its_name_keeps_both() -> None:
+    inner = Schema("PROTOBUF", 'syntax = "proto3"; message Inner { string z = 3; }')
+    text = 'syntax = "proto3"; import "schema.proto"; message Outer { string a = 1; Inner inner = 2; }'
+    file = compile_text(Schema("PROTOBUF", text, {"schema.proto": inner}))
+    assert list(file.message_types_by_name) == ["Outer"]
+    assert [part.name for part in file.dependencies[0].message_types_by_name["Inner"].fields] == ["z"]
+
+
+def test_protobuf_text_with_two_references_of_one_name_is_refused() -> None:
+    old, new = (Schema("PROTOBUF", f'syntax = "proto3"; message B {{ string {name} = 1; }}') for name in ("x", "y"))
+    middle = Schema("PROTOBUF", 'syntax = "proto3"; import "b.proto"; message A { B b = 1; }', {"b.proto": old})
+    text = 'syntax = "proto3"; import "a.proto"; import "b.proto"; message C { A a = 1; B b = 2; }'
+    with pytest.raises(ValueError, match=r"two different references have the name b\.proto"):
+        compile_text(Schema("PROTOBUF", text, {"a.proto": middle, "b.proto": new}))
+    same = compile_text(Schema("PROTOBUF", text, {"a.proto": middle, "b.proto": old}))
+    assert list(same.message_types_by_name) == ["C"]
+
+
 def test_protobuf_document_of_a_join_is_its_json_with_the_names_of_the_schema(tmp_path: Path) -> None:
     format_ = {"name": "protobuf", "schema": str(descriptors(tmp_path)), "message": "acme.Click"}
     parser = RecordParser(ParsingSettings.model_validate({"format": format_, "key": {"field": "user.id"}}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +26,28 @@ def compile_text(schema: Schema) -> Any:
             f"format: the compiler of Protobuf cannot be imported ({error}): {how_to_add('registry')}"
         ) from None
     includes = [Path(grpc_tools.__path__[0], "_proto"), *(Path(folder).parents[1] for folder in google.type.__path__)]
+    references = schema.all_references()
+    main = FILE
+    while main in references:
+        main = f"_{main}"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for path, text in _files(FILE, schema):
+        for path, part in {main: schema, **references}.items():
             file = folder / path
             if not file.resolve().is_relative_to(folder.resolve()):
                 raise ValueError("a reference is outside of the folder")
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
+            file.write_text(part.text, encoding="utf-8")
         paths = [f"-I{path}" for path in (folder, *includes)]
         output = folder / "descriptors"
-        arguments = [*paths, f"--descriptor_set_out={output}", "--include_imports", FILE]
+        arguments = [*paths, f"--descriptor_set_out={output}", "--include_imports", main]
         # In a process of its own: in this one, the compiler would write to stderr.
         command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
         if done.returncode != 0:
             raise ValueError("the compiler of Protobuf refuses it")
         content = output.read_bytes()
-    return pool_of(descriptor_pb2.FileDescriptorSet.FromString(content).file).FindFileByName(FILE)
+    return pool_of(descriptor_pb2.FileDescriptorSet.FromString(content).file).FindFileByName(main)
 
 
 def pool_of(files: Sequence[Any]) -> Any:
@@ -69,9 +73,3 @@ def message_at(file: Any, indexes: Sequence[int]) -> Any | None:
         found = messages[index]
         messages = list(found.nested_types)
     return found
-
-
-def _files(path: str, schema: Schema) -> Iterator[tuple[str, str]]:
-    yield path, schema.text
-    for name, reference in schema.references.items():
-        yield from _files(name, reference)
