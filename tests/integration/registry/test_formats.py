@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import tracemalloc
@@ -12,6 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory
 
 from helpers.avro import encoded, record_of
@@ -75,6 +79,18 @@ def test_protobuf_nested_message_with_references_is_read(registry_server: Regist
         (2, f"no such message in schema {schema_id}"),
         (3, f"no message at the beginning of the record (schema {schema_id})"),
     ]
+
+
+def test_protobuf_of_the_serializer_of_python_is_read(registry_server: RegistryServer) -> None:
+    """It registers descriptors in Base64, also of the files that the schema imports."""
+    schema = Schema("PROTOBUF", EVENT, {"acme/user.proto": Schema("PROTOBUF", USER)})
+    file = compile_text(schema)
+    click: Any = message_factory.GetMessageClass(file.message_types_by_name["Event"].nested_types_by_name["Click"])
+    with contextlib.closing(SchemaRegistryClient({"url": registry_server.url})) as client:
+        serialize = ProtobufSerializer(click, client)
+        value = serialize(click(user={"id": "a"}, value=7), SerializationContext("serialized", MessageField.VALUE))
+    parsed = parse(parser_of(registry_server.url, "protobuf", key={"field": "user.id"}), [value])
+    assert (parsed.keys, parsed.values["value"].to_pylist(), parsed.invalid) == (["a"], [7], [])
 
 
 def test_json_schema_records_are_read_after_their_prefix(registry_server: RegistryServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -178,17 +179,125 @@ def test_protobuf_document_of_a_join_is_its_json_with_the_names_of_the_schema(tm
 class Registry:
     """A registry with one schema."""
 
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
     def schema(self, _schema_id: int) -> Schema:
-        return Schema("PROTOBUF", TEXT)
+        return self._schema
 
 
-def test_records_without_the_indexes_of_their_message_have_one_reason_and_leave_nothing_in_memory() -> None:
-    settings = ParsingSettings.model_validate({"format": "protobuf", "key": {"field": "user.id"}})
+def parser_of(schema: Schema, key: dict[str, Any]) -> RecordParser:
+    """Return a parser of the records of a schema with the id 7."""
+    settings = ParsingSettings.model_validate({"format": "protobuf", "key": key})
     assert settings.bind(RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})) == []
     parser = RecordParser(settings)
     (cache,) = parser.schemas
-    cache.client = Registry()  # type: ignore[assignment]  # has the method that the cache calls
+    cache.client = Registry(schema)  # type: ignore[assignment]  # has the method that the cache calls
     cache.fetch(7)
+    return parser
+
+
+def base64_of(file: Any) -> Schema:
+    """Return a schema as the serializers of Python and .NET register it."""
+    return Schema("PROTOBUF", base64.b64encode(file.serialized_pb).decode())
+
+
+def keys_of(parser: RecordParser, message: Any) -> list[str]:
+    value = prefix(7) + b"\0" + message.SerializeToString()
+    parsed = parser.parse(RecordColumns.of_values([value], np.zeros(1, np.int64)))
+    assert parsed.invalid == []
+    return parsed.keys
+
+
+MAPS = """
+syntax = "proto3";
+package acme;
+message Labelled {
+  %s
+  message Inner { string id = 1; }
+}
+message Label { string text = 1; }
+"""
+MAP_FIELDS = "map<string, string> labels = 1; map<string, Label> others = 2;"
+MAP_ENTRIES = """
+  repeated LabelsEntry labels = 1;
+  repeated .acme.Labelled.OthersEntry others = 2;
+  message LabelsEntry { option map_entry = true; string key = 1; string value = 2; }
+  message OthersEntry {
+    option  map_entry=true;
+    string key = 1;
+    Label value = 2;
+  }
+"""
+
+
+@pytest.mark.parametrize("is_referred_to", [False, True])
+def test_protobuf_text_with_the_entries_of_maps_is_that_of_maps(*, is_referred_to: bool) -> None:
+    schema = Schema("PROTOBUF", MAPS % MAP_ENTRIES)
+    if is_referred_to:
+        text = 'syntax = "proto3"; import public "maps.proto"; message Outer { acme.Labelled at = 1; }'
+        schema = Schema("PROTOBUF", text, {"maps.proto": schema})
+    file = compile_text(Schema("PROTOBUF", MAPS % MAP_FIELDS))
+    found = compile_text(schema)
+    expected, described = descriptor_pb2.FileDescriptorProto(), descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(expected)
+    (found.dependencies[0] if is_referred_to else found).CopyToProto(described)
+    expected.name = described.name
+    assert described == expected
+    fields: dict[str, Any] = {"labels": {"eu": "a", "us": "b"}, "others": {"x": {"text": "c"}}}
+    message = message_factory.GetMessageClass(file.message_types_by_name["Labelled"])(**fields)
+    path = ""
+    if is_referred_to:
+        message = message_factory.GetMessageClass(found.message_types_by_name["Outer"])(at=fields)
+        path = "at."
+    parts = {"label": "labels.us", "other": "others.x.text"}
+    key = {"fields": [{"name": name, "field": f"{path}{field}"} for name, field in parts.items()]}
+    assert keys_of(parser_of(schema, key), message) == ['["b","c"]']
+
+
+@pytest.mark.parametrize("entry", ["string key = 1; string other = 2;", "double key = 1; string value = 2;"])
+def test_protobuf_text_with_entries_of_no_map_is_refused(entry: str) -> None:
+    text = f"repeated LabelsEntry labels = 1; message LabelsEntry {{ option map_entry = true; {entry} }}"
+    with pytest.raises(ValueError, match="the compiler of Protobuf refuses it"):
+        compile_text(Schema("PROTOBUF", MAPS % text))
+
+
+def test_protobuf_descriptors_in_base64_are_read_with_those_that_they_refer_to() -> None:
+    assert keys_of(parser_of(base64_of(FILE), {"field": "user.id"}), click(user={"id": "a"})) == ["a"]
+    text = 'syntax = "proto3"; import "click.proto"; message Outer { acme.Click click = 1; }'
+    outer = compile_text(Schema("PROTOBUF", text, {"click.proto": Schema("PROTOBUF", TEXT)}))
+    message = message_factory.GetMessageClass(outer.message_types_by_name["Outer"])(click={"user": {"id": "b"}})
+    for schema in (base64_of(outer), Schema("PROTOBUF", text)):
+        for reference in (base64_of(FILE), Schema("PROTOBUF", TEXT)):
+            complete = Schema("PROTOBUF", schema.text, {"click.proto": reference})
+            assert keys_of(parser_of(complete, {"field": "click.user.id"}), message) == ["b"]
+
+
+def test_protobuf_text_that_imports_files_of_the_registry_is_compiled() -> None:
+    text = """
+    syntax = "proto3";
+    import "confluent/meta.proto";
+    import "confluent/type/decimal.proto";
+    import "confluent/type/variant.proto";
+    import "confluent/types/decimal.proto";
+    message Paid {
+      string id = 1 [(confluent.field_meta).doc = "x"];
+      confluent.type.Decimal price = 2;
+      confluent.type.Variant more = 3;
+    }
+    """
+    file = compile_text(Schema("PROTOBUF", text))
+    message = message_factory.GetMessageClass(file.message_types_by_name["Paid"])(id="a", price={"scale": 2})
+    assert keys_of(parser_of(Schema("PROTOBUF", text), {"field": "price.scale"}), message) == ["2"]
+    own = Schema("PROTOBUF", 'syntax = "proto3"; message Own {}')
+    text = 'syntax = "proto3"; import "confluent/meta.proto"; message A { Own own = 1; }'
+    file = compile_text(Schema("PROTOBUF", text, {"confluent/meta.proto": own}))
+    assert file.message_types_by_name["A"].fields[0].message_type.name == "Own"
+
+
+def test_records_without_the_indexes_of_their_message_have_one_reason_and_leave_nothing_in_memory() -> None:
+    parser = parser_of(Schema("PROTOBUF", TEXT), {"field": "user.id"})
+    (cache,) = parser.schemas
     # The text of field 1 is taken for five indexes.
     values = [prefix(7) + CLICK(user={"id": f"user {number}"}).SerializeToString() for number in range(1000)]
     parsed = parser.parse(RecordColumns.of_values(values, np.zeros(len(values), np.int64)))

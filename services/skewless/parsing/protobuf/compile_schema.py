@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,23 @@ from skewless.errors import ConfigurationError, how_to_add
 from skewless.schema_registry.schema import Schema
 
 FILE = "schema.proto"
+MAP_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
+"""Marks the message of a map's entries in the text that older versions of Confluent's registry write."""
+MARK = 521_893_407
+"""Number of a field that such a message reserves instead, because the compiler refuses the option. Hardly in use."""
 
 
 def compile_text(schema: Schema) -> Any:
-    """Return the descriptor of the file with this text. Raises ValueError if it is not valid."""
+    """Return the descriptor of a file with this text, or with this descriptor in Base64, as some clients register it.
+
+    Raises ValueError if it is not valid.
+    """
     try:
         import google.type
         import grpc_tools
+        from confluent_kafka.schema_registry.confluent import meta_pb2
+        from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
+        from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as old_decimal_pb2
         from google.protobuf import descriptor_pb2
     except ImportError as error:
         raise ConfigurationError(
@@ -30,24 +43,72 @@ def compile_text(schema: Schema) -> Any:
     main = FILE
     while main in references:
         main = f"_{main}"
+    registered = descriptor_pb2.FileDescriptorSet()
+    # Confluent's registry has these files, so its schemas import them without a reference.
+    built_in = descriptor_pb2.FileDescriptorSet()
+    for module in (meta_pb2, decimal_pb2, variant_pb2, old_decimal_pb2):
+        module.DESCRIPTOR.CopyToProto(built_in.file.add())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path, part in {main: schema, **references}.items():
             file = folder / path
             if not file.resolve().is_relative_to(folder.resolve()):
                 raise ValueError("a reference is outside of the folder")
+            if (descriptor := _descriptor(path, part.text)) is not None:
+                registered.file.append(descriptor)
+                continue
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(part.text, encoding="utf-8")
-        paths = [f"-I{path}" for path in (folder, *includes)]
-        output = folder / "descriptors"
-        arguments = [*paths, f"--descriptor_set_out={output}", "--include_imports", main]
+            file.write_text(MAP_ENTRY.sub(f"reserved {MARK};", part.text), encoding="utf-8")
+        files = _compiled(main, (registered, built_in), (folder, *includes))
+    entries = [entry for file in files.file for entry in _marked(file.message_type)]
+    for entry in entries:
+        del entry.reserved_range[:]
+        entry.options.map_entry = True
+    if entries:
+        files = _compiled(main, (files,))  # checks them
+    return pool_of(files.file).FindFileByName(main)
+
+
+def _descriptor(path: str, text: str) -> Any | None:
+    """Return the descriptor of a file from Base64. None: it is the text of the file."""
+    from google.protobuf import descriptor_pb2
+    from google.protobuf.message import DecodeError
+
+    try:
+        descriptor = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text.strip(), validate=True))
+    except (ValueError, DecodeError):
+        return None
+    descriptor.name = path
+    return descriptor
+
+
+def _compiled(main: str, known: Sequence[Any], includes: Iterable[Path] = ()) -> Any:
+    """Return the descriptors of a file and of those that it imports. Raises ValueError if the compiler refuses it.
+
+    A file is searched for in the folders, then in the known descriptors.
+    """
+    from google.protobuf import descriptor_pb2
+
+    with tempfile.TemporaryDirectory() as name:
+        inputs, output = [Path(name, f"known{number}") for number in range(len(known))], Path(name, "descriptors")
+        for file, descriptors in zip(inputs, known, strict=True):
+            file.write_bytes(descriptors.SerializeToString())
+        arguments = [*(f"-I{path}" for path in includes), f"--descriptor_set_in={os.pathsep.join(map(str, inputs))}"]
+        arguments += [f"--descriptor_set_out={output}", "--include_imports", main]
         # In a process of its own: in this one, the compiler would write to stderr.
         command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
         if done.returncode != 0:
             raise ValueError("the compiler of Protobuf refuses it")
-        content = output.read_bytes()
-    return pool_of(descriptor_pb2.FileDescriptorSet.FromString(content).file).FindFileByName(main)
+        return descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes())
+
+
+def _marked(messages: Iterable[Any]) -> Iterator[Any]:
+    """Yield the messages with the mark, also of those in messages."""
+    for message in messages:
+        if any(reserved.start == MARK for reserved in message.reserved_range):
+            yield message
+        yield from _marked(message.nested_type)
 
 
 def pool_of(files: Sequence[Any]) -> Any:
