@@ -41,7 +41,7 @@ LAST_PAUSE_S = 10.0
 REPORTED_S = 2.0
 """Time without an answer after which a client reports that it waits."""
 MAX_REFERENCES = 100
-"""Maximum number of schemas that a schema refers to, directly and indirectly."""
+"""Maximum number of different schemas that a schema refers to, directly and indirectly."""
 MAX_TEXT = 300
 """Characters of a registry's own words in a message."""
 LOGIN_REFUSED = (401, 403)
@@ -105,22 +105,33 @@ class RegistryClient:
         found = self.request(f"read schema {schema_id}", get, unknown=range(400, 500))
         # The client would keep each schema forever.
         self._client.clear_caches()
-        return self._resolved(found, [])
+        return self._resolved(found, {})
 
-    def _resolved(self, found: Any, pending: list[str]) -> Schema:
-        """Return a schema of the client's type with its references. `pending` has the names of all of them so far."""
+    def _resolved(self, found: Any, known: dict[tuple[str, int], Schema | None]) -> Schema:
+        """Return a schema of the client's type with its references.
+
+        `known` has those so far by subject and version. None: its own references are not complete yet.
+        """
         references = {}
         for reference in found.references or ():
-            pending.append(reference.name)
-            if len(pending) > MAX_REFERENCES:
-                raise RegistryError(
-                    f"schema registry at {self.url}: a schema refers to more than {MAX_REFERENCES} others"
+            version = reference.subject, reference.version
+            if version not in known:
+                if len(known) == MAX_REFERENCES:
+                    raise RegistryError(
+                        f"schema registry at {self.url}: a schema refers to more than {MAX_REFERENCES} others"
+                    )
+                known[version] = None
+                answer = self.request(
+                    f"read version {reference.version} of subject {reference.subject}",
+                    methodcaller("get_version", *version),
                 )
-            version = self.request(
-                f"read version {reference.version} of subject {reference.subject}",
-                methodcaller("get_version", reference.subject, reference.version),
-            )
-            references[reference.name] = self._resolved(version.schema, pending)
+                known[version] = self._resolved(answer.schema, known)
+            if (schema := known[version]) is None:
+                raise RegistryError(
+                    f"schema registry at {self.url}: version {reference.version} of subject {reference.subject} "
+                    "refers to itself"
+                )
+            references[reference.name] = schema
         return Schema(found.schema_type or "AVRO", found.schema_str or "", references)
 
     def request(
