@@ -11,6 +11,7 @@ import ssl
 import time
 import weakref
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -50,6 +51,8 @@ MAX_ID = 2**31 - 1
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of requests that may succeed later."""
 REDIRECTS = range(300, 400)
+SERVER_ERROR = 500
+"""Lowest status code of the errors of a server."""
 
 
 def pauses(draw: Callable[[], float] = random.random) -> Iterator[float]:
@@ -276,36 +279,61 @@ class _TokenSource:
             verify=ssl.create_default_context(cafile=login.ca or system_authorities()),
             timeout=settings.request_timeout_s,
         )
+        self._where = f"no token for the schema registry from {login.token_endpoint_url}"
+        # Not a method: its object would live as long as the client, which the finalizer keeps.
+        self._client.register_compliance_hook("access_token_response", partial(_checked, self._where))
         weakref.finalize(self, self._client.close)
 
     def fields(self, _config: dict[str, Any]) -> dict[str, str]:
         """Return what Confluent's client sends with a request. Raises RegistryError or UnavailableError."""
-        from authlib.integrations.base_client import OAuthError
-        from confluent_kafka.schema_registry.common._httpx_compat import httpx
-
-        where = f"no token for the schema registry from {self._login.token_endpoint_url}"
-        try:
-            if self._client.token is None or self._client.token.is_expired():
-                self._client.fetch_token()
-        except OAuthError as error:
-            raise RegistryError(
-                f"{where}: {_shortened(error.error)}; correct registry.oauthbearer.client_id, client_secret or scope"
-            ) from None
-        except httpx.HTTPStatusError as error:
-            raise UnavailableError(f"{where}: it answers with status {error.response.status_code}") from None
-        except httpx.TransportError as error:
-            if cause := _tls_cause(error):
-                raise RegistryError(f"{where}: {_words(cause)}; correct registry.oauthbearer.ca") from None
-            raise UnavailableError(f"{where}: {_words(error)}") from None
-        except ValueError:
-            raise RegistryError(f"{where}: its answer is not JSON; correct token_endpoint_url") from None
+        token = self._client.token
+        if token is None or token.is_expired():
+            token = self._fetched()
         fields = {
-            "bearer.auth.token": self._client.token["access_token"],
+            "bearer.auth.token": token["access_token"],
             "bearer.auth.logical.cluster": self._login.logical_cluster,
         }
         if self._login.identity_pool is not None:
             fields["bearer.auth.identity.pool.id"] = self._login.identity_pool
         return fields
+
+    def _fetched(self) -> Any:
+        """Return a new token, which the client keeps."""
+        from authlib.integrations.base_client import OAuthError
+        from confluent_kafka.schema_registry.common._httpx_compat import httpx
+
+        try:
+            return self._client.fetch_token()
+        except OAuthError as error:
+            raise RegistryError(
+                f"{self._where}: {_shortened(error.error)}; correct registry.oauthbearer.client_id, client_secret or "
+                "scope"
+            ) from None
+        except httpx.TransportError as error:
+            if cause := _tls_cause(error):
+                raise RegistryError(f"{self._where}: {_words(cause)}; correct registry.oauthbearer.ca") from None
+            raise UnavailableError(f"{self._where}: {_words(error)}") from None
+        except (ValueError, TypeError):
+            raise RegistryError(f"{self._where}: its expires_in is not a number; correct the provider") from None
+
+
+def _checked(where: str, response: Any) -> Any:
+    """Return an answer of the provider that is a token or an error of OAuth. Raises the error of any other one."""
+    status = response.status_code
+    if status in BUSY or status >= SERVER_ERROR:
+        raise UnavailableError(f"{where}: it answers with status {status}")
+    try:
+        answer = response.json()
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict):
+        token = answer.get("access_token")
+        if "error" in answer or (response.is_success and isinstance(token, str) and token):
+            return response
+    raise RegistryError(
+        f"{where}: it answers with status {status}, and without a token; correct "
+        "registry.oauthbearer.token_endpoint_url"
+    )
 
 
 def _tls_cause(error: BaseException | None) -> ssl.SSLError | None:

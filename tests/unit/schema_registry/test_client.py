@@ -5,25 +5,28 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from skewless.errors import RegistryError
+from skewless.errors import RegistryError, UnavailableError
 from skewless.schema_registry.client import RegistryClient
 from skewless.schema_registry.settings import RegistrySettings
+
+Answer = Callable[[str], tuple[int, Any]]
+"""Returns status and content of the answer to a request with a header `Authorization`."""
 
 
 @dataclass
 class Server:
-    """A registry with these answers."""
+    """A registry with these answers, and a provider of tokens at the path `/token`."""
 
     url: str = ""
-    answers: dict[str, Any] = field(default_factory=dict)
-    """Content by path."""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """By path. A registry has at least the types of its schemas."""
     asked: list[str] = field(default_factory=list)
     """Paths of the requests, in order."""
 
@@ -31,23 +34,28 @@ class Server:
         """Add a schema. It has references to the version 1 of these subjects."""
         named = [{"name": subject, "subject": subject, "version": 1} for subject in references]
         version = {"subject": "s", "version": 1, "id": 1, "schema": '"int"', "references": named}
-        self.answers[path] = version
+        self.answers[path] = lambda _authorization: (200, version)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    found = Server()
+    found = Server(answers={"/schemas/types": lambda _authorization: (200, ["AVRO"])})
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             found.asked.append(path)
-            content = json.dumps(found.answers[path]).encode()
-            self.send_response(200)
+            status, answer = found.answers[path](self.headers.get("Authorization", ""))
+            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
 
         def log_message(self, *_arguments: Any) -> None:
             """Print nothing."""
@@ -87,3 +95,37 @@ def test_client_schema_with_too_many_references_or_with_itself_is_refused(server
     server.add("/subjects/s2/versions/1", ["s0"])
     with pytest.raises(RegistryError, match="version 1 of subject s0 refers to itself"):
         client_of(server).schema(1)
+
+
+def client_with_tokens(server: Server) -> RegistryClient:
+    login = {"token_endpoint_url": f"{server.url}/token", "client_id": "a", "client_secret": "b"}
+    return client_of(server, oauthbearer=login, allow_unencrypted=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "error", "words"),
+    [
+        (404, {"message": "not found"}, RegistryError, "status 404, and without a token; correct registry.oauthbearer"),
+        (302, b"", RegistryError, "status 302, and without a token; correct registry.oauthbearer.token_endpoint_url"),
+        (403, {"access_token": "t"}, RegistryError, "status 403, and without a token"),
+        (200, {"token": "t"}, RegistryError, "status 200, and without a token"),
+        (200, {"access_token": ""}, RegistryError, "status 200, and without a token"),
+        (200, {"access_token": 7}, RegistryError, "status 200, and without a token"),
+        (200, ["t"], RegistryError, "status 200, and without a token"),
+        (200, b"<html>", RegistryError, "status 200, and without a token"),
+        (200, {"access_token": "t", "expires_in": "soon"}, RegistryError, "its expires_in is not a number"),
+        (400, {"error": "invalid_scope"}, RegistryError, "invalid_scope; correct registry.oauthbearer.client_id"),
+        (429, {"message": "slow down"}, UnavailableError, "it answers with status 429"),
+        (503, {"error": "temporarily_unavailable"}, UnavailableError, "it answers with status 503"),
+        (599, b"", UnavailableError, "it answers with status 599"),
+    ],
+)
+def test_client_answer_of_the_provider_without_a_token_is_its_error(
+    status: int, content: Any, error: type[Exception], words: str, server: Server
+) -> None:
+    server.answers["/token"] = lambda _authorization: (status, content)
+    with pytest.raises(error) as caught:
+        client_with_tokens(server).check()
+    assert f"no token for the schema registry from {server.url}/token: " in str(caught.value)
+    assert words in str(caught.value)
+    assert server.asked == ["/token"]
