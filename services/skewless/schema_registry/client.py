@@ -45,7 +45,8 @@ MAX_REFERENCES = 100
 """Maximum number of different schemas that a schema refers to, directly and indirectly."""
 MAX_TEXT = 300
 """Characters of a registry's own words in a message."""
-LOGIN_REFUSED = (401, 403)
+UNAUTHORIZED = 401
+LOGIN_REFUSED = (UNAUTHORIZED, 403)
 NOT_FOUND = 404
 MAX_ID = 2**31 - 1
 BUSY = (408, 425, 429, 500, 502, 503, 504)
@@ -78,7 +79,8 @@ class RegistryClient:
                 f"registry.url: the client of the registry cannot be imported ({error}): {how_to_add('registry')}"
             ) from None
         try:
-            self._client: SchemaRegistryClient = confluent.SchemaRegistryClient(_options(settings))
+            self._tokens = None if settings.oauthbearer is None else _TokenSource(settings, settings.oauthbearer)
+            self._client: SchemaRegistryClient = confluent.SchemaRegistryClient(_options(settings, self._tokens))
         except (OSError, ValueError) as error:  # also ssl.SSLError
             raise ConfigurationError(
                 f"registry.tls: the certificate and key cannot be used: {_words(error)}; correct the files, or set "
@@ -153,7 +155,7 @@ class RegistryClient:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            return send(self._client)
+            return self._sent(send)
         except SkewlessError:
             raise
         except SchemaRegistryError as error:
@@ -168,6 +170,19 @@ class RegistryClient:
         except (ValueError, TypeError, KeyError, AttributeError):
             # The answer is not JSON, or not the JSON of a registry.
             raise self._not_a_registry() from None
+
+    def _sent(self, send: Callable[[SchemaRegistryClient], Answer]) -> Answer:
+        """Send a request, and return the answer. Raises the errors of Confluent's client."""
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            return send(self._client)
+        except SchemaRegistryError as error:
+            if self._tokens is None or error.http_status_code != UNAUTHORIZED:
+                raise
+        # The token may have expired: not every provider says when, and it may revoke one earlier.
+        self._tokens.drop()
+        return send(self._client)
 
     def wait(self, attempt: Callable[[], Answer]) -> Answer:
         """Return the result of an attempt, which is repeated while it raises UnavailableError.
@@ -225,7 +240,7 @@ class RegistryClient:
         return UnavailableError(f"no schema registry answers at {self.url} ({text})")
 
 
-def _options(settings: RegistrySettings) -> dict[str, Any]:
+def _options(settings: RegistrySettings, tokens: _TokenSource | None) -> dict[str, Any]:
     """Return the options of Confluent's client. Raises ConfigurationError for a file that cannot be read."""
     tls = settings.tls
     options: dict[str, Any] = {
@@ -251,10 +266,10 @@ def _options(settings: RegistrySettings) -> dict[str, Any]:
             options["ssl.key.password"] = ""
     if settings.username is not None and settings.password is not None:
         options["basic.auth.user.info"] = f"{settings.username}:{settings.password.get_secret_value()}"
-    if settings.oauthbearer is not None:
+    if tokens is not None:
         options |= {
             "bearer.auth.credentials.source": "CUSTOM",
-            "bearer.auth.custom.provider.function": _TokenSource(settings, settings.oauthbearer).fields,
+            "bearer.auth.custom.provider.function": tokens.fields,
             "bearer.auth.custom.provider.config": {},
         }
     return options
@@ -296,6 +311,10 @@ class _TokenSource:
         if self._login.identity_pool is not None:
             fields["bearer.auth.identity.pool.id"] = self._login.identity_pool
         return fields
+
+    def drop(self) -> None:
+        """Forget the token: the next request gets a new one."""
+        self._client.token = None
 
     def _fetched(self) -> Any:
         """Return a new token, which the client keeps."""

@@ -129,3 +129,31 @@ def test_client_answer_of_the_provider_without_a_token_is_its_error(
     assert f"no token for the schema registry from {server.url}/token: " in str(caught.value)
     assert words in str(caught.value)
     assert server.asked == ["/token"]
+
+
+def test_client_token_that_the_registry_refuses_is_replaced_once(server: Server) -> None:
+    issued: list[str] = []
+    valid = {"Bearer t1"}
+
+    def token(_authorization: str) -> tuple[int, Any]:
+        issued.append(f"t{len(issued) + 1}")
+        return 200, {"access_token": issued[-1], "token_type": "Bearer"}
+
+    def types(authorization: str) -> tuple[int, Any]:
+        return (200, ["AVRO"]) if authorization in valid else (401, {"error_code": 401, "message": "expired"})
+
+    server.answers |= {"/token": token, "/schemas/types": types}
+    client = client_with_tokens(server)
+    client.check()
+    client.check()
+    assert issued == ["t1"]
+    valid.clear()
+    valid.add("Bearer t2")
+    client.check()
+    assert issued == ["t1", "t2"]
+    valid.clear()
+    with pytest.raises(RegistryError, match=r"refuses this client \(401\)"):
+        client.check()
+    assert issued == ["t1", "t2", "t3"]
+    # Each token was used until it was refused, and the last one only once.
+    assert server.asked.count("/schemas/types") == 2 + 2 + 2
