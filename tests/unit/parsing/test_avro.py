@@ -23,6 +23,8 @@ from skewless.parsing.source_records import RecordColumns
 TIME = 1_767_225_600_123
 AT = datetime.fromtimestamp(TIME / 1000, UTC)
 CLICK = record_of("Click", user="string", price="double")
+LISTS = '{"type": "array", "items": ' * 600 + '"int"' + "}" * 600
+"""More lists in lists than the plan of a schema can have."""
 CLICKED = encoded(CLICK, {"user": "a", "price": 1.0})
 
 
@@ -204,6 +206,9 @@ def test_avro_fields_of_a_wrong_type_are_named(tmp_path: Path) -> None:
     [
         ("{", "is not a schema of Avro"),
         ('{"type": "record", "name": "R", "fields": [{"name": "a", "type": "b"}]}', "is not a schema of Avro"),
+        (json.dumps(record_of("R", key=logical("string", "x") | {"logicalType": ["x"]})), "is not a schema of Avro"),
+        (json.dumps(record_of("R", key=logical("string", "x") | {"logicalType": {}})), "is not a schema of Avro"),
+        (json.dumps(record_of("R", key="int")).replace('"int"', LISTS), "is not a schema of Avro"),
         (json.dumps(CLICK), "key.field: does not exist in schema schema.avsc"),
     ],
 )

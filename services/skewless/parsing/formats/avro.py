@@ -82,10 +82,15 @@ class Avro(ElementFormat[AvroSchema]):
     def compile_schema(self, schema: Schema, label: str) -> AvroSchema:
         """Compile a schema; see `SchemaFormat.compile_schema`."""
         parsed, named = parse(schema)
-        required, optional = (plan_of(parsed, named, self.wanted(optional=optional)) for optional in (False, True))
+        try:
+            required, optional = (plan_of(parsed, named, self.wanted(optional=optional)) for optional in (False, True))
+            plain = _plain(parsed)
+        except (KeyError, TypeError, RecursionError) as error:
+            # fastavro parses more than Avro has, such as a list as logicalType, and deeper schemas than are read here.
+            raise ValueError(f"{type(error).__name__}: {error}") from None
         if missing := self.missing_fields(required.absent):
             log.warning("%s has no field for %s of the settings", label, ", ".join(missing))
-        return AvroSchema(label, required, optional, _plain(parsed))
+        return AvroSchema(label, required, optional, plain)
 
     def document(self, schema: AvroSchema, payload: bytes) -> bytes:
         """Return a record as JSON, with decimals as exact numbers; see `SchemaFormat.document`."""
