@@ -69,12 +69,15 @@ def _shown(field_type: Any) -> str:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    """Return the types of the fields in a schema of any format, as it writes them."""
+    """Return the types of the fields in a schema of any format, as it writes them. A text, for example, has none."""
     try:
         schema = json.loads(text)
     except ValueError:
         return {found["name"]: f"{found['type']} = {found['number']}" for found in _PROTOBUF_FIELD.finditer(text)}
-    if "fields" in schema:
-        return {field["name"]: field["type"] for field in schema["fields"]}
-    fields: dict[str, Any] = schema.get("properties", {})
-    return fields
+    match schema:
+        case {"fields": list(fields)}:
+            named = (field for field in fields if isinstance(field, dict) and isinstance(field.get("name"), str))
+            return {field["name"]: field.get("type") for field in named}
+        case {"properties": dict(fields)}:
+            return fields
+    return {}

@@ -177,6 +177,25 @@ def test_differences_of_schemas_name_the_fields(schema_format: SchemaFormat) -> 
     assert second == "field names is new"
 
 
+@pytest.mark.parametrize(
+    "registered",
+    [
+        '"string"',
+        '["null", "string"]',
+        "null",
+        "5",
+        '{"type": "string"}',
+        '{"fields": {}}',
+        '{"fields": ["a", {}]}',
+        '{"properties": ["a"]}',
+    ],
+)
+def test_differences_of_a_registered_schema_without_fields_are_new_fields(registered: str) -> None:
+    current = json.dumps({"fields": [{"name": "a", "type": "string"}]})
+    assert list(differences(registered, current)) == ["field a is new"]
+    assert list(differences('{"fields": [{"name": "a"}]}', current)) == ["field a was null, and is string"]
+
+
 def test_schema_of_protobuf_keeps_the_numbers_of_results_when_one_is_appended() -> None:
     def numbers(aggregates: list[Any]) -> dict[str, int]:
         schema = aggregates_output(settings_of(aggregates=aggregates)).schema
