@@ -374,7 +374,7 @@ def test_aggregator_restarted_after_a_bounded_run_opens_newer_windows() -> None:
 
 def test_aggregator_after_a_bounded_run_counts_tuples_that_are_in_time_for_an_older_window() -> None:
     """The retention is shorter than the lateness, as in a pipeline for devices that send hours later."""
-    rules = {"closed_window_retention_ms": 60, "lateness_ms": 500}
+    rules: dict[str, Any] = {"closed_window_retention_ms": 60, "lateness_ms": 500}
     step, log = aggregator(**rules), Changelog()
     merge(step, deltas((0, "a", 1, 5), (60, "a", 1, 5), (600, "a", 1, 5), watermark=MAX_WATERMARK))
     log.take(step.flush(0))
