@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import HotKey, KeyBatch, LoadGrouping, Widths, whole_number
+from skewless.algorithms.grouping.base import HotKey, KeyBatch, LoadGrouping, Widths
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, KeyColumns, KeyTable
 from skewless.algorithms.grouping.options import GroupingOptions
@@ -45,7 +45,7 @@ class DynamicKeyGrouping(LoadGrouping):
             return chosen
         times = self.times_of(batch, now)
         if self._space.start == NEVER:
-            self._space.start = int(times[0])
+            self._space.begin(int(times[0]))
         slots = self._table.slots_of(batch.keys)
         tuple_slots, promotions, row = slots[batch.codes], self._space.promotions, 0
         while row < len(chosen):
@@ -76,17 +76,19 @@ class DynamicKeyGrouping(LoadGrouping):
         self._table.resize(workers)
 
     def snapshot(self) -> dict[str, object]:
-        """Return the tuples sent to each worker, the time of the next promotion, and the state of all keys."""
-        space = {"start": self._space.start, "promotions": self._space.promotions}
-        return super().snapshot() | space | self._table.snapshot()
+        """Return the tuples sent to each worker, the promotions with their clock, and the state of all keys."""
+        clock = {"by_event_time": self._by_event_time}
+        return super().snapshot() | clock | self._space.snapshot() | self._table.snapshot()
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Restore the loads and the keys."""
+        """Restore the loads and the keys. If they have the times of another clock, all times begin again."""
         super().restore(snapshot)
         self._reset_keys()
-        self._space.start = whole_number(snapshot.get("start"))
-        self._space.promotions = whole_number(snapshot.get("promotions"))
         self._table.restore(snapshot)
+        if snapshot.get("by_event_time", self._by_event_time) == self._by_event_time:
+            self._space.restore(snapshot)
+        else:
+            self._table.columns.checked[:] = NEVER
 
     def _reset_keys(self) -> None:
         self._table = KeyTable(self._workers, self._options.initial_workers)

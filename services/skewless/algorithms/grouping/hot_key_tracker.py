@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from heapq import nsmallest
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import HotKey
+from skewless.algorithms.grouping.base import HotKey, whole_number
 from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, TEENAGE, KeyTable
 from skewless.algorithms.grouping.options import DynamicKeyOptions
 
@@ -32,11 +33,31 @@ class KeySpace:
         self._table = table
         self.start = NEVER
         self.promotions = 0
+        self._promoted = NEVER
+        """Time of the last promotion."""
 
     @property
     def due(self) -> int:
         """Time of the next promotion, in milliseconds."""
-        return self.start + self.promotions * self._interval
+        return self._promoted + self._interval
+
+    def begin(self, now: int) -> None:
+        """Start at the time of the first tuple. Keys that are restored with the times of another clock are seen now."""
+        self.start, self._promoted = now, now - self._interval
+        self._table.columns.seen[self._table.columns.home >= 0] = now
+
+    def snapshot(self) -> dict[str, object]:
+        """Return the times and the number of the promotions."""
+        return {"start": self.start, "promotions": self.promotions, "promoted": self._promoted}
+
+    def restore(self, snapshot: Mapping[str, object]) -> None:
+        """Restore the promotions, after the keys of the table. A changed interval applies from the next one on."""
+        self.start = whole_number(snapshot.get("start"))
+        self.promotions = whole_number(snapshot.get("promotions"))
+        # Version 0.3 stored no time of the last promotion. It was before the last tuple, also with another interval.
+        scheduled = self.start + max(0, self.promotions - 1) * self._interval
+        latest = int(self._table.columns.seen.max(initial=self.start))
+        self._promoted = whole_number(snapshot.get("promoted", min(scheduled, latest)))
 
     def hottest(self, limit: int) -> list[HotKey]:
         """Return the first `limit` keys of the old generation, the key with most tuples first."""
@@ -56,13 +77,16 @@ class KeySpace:
             unchanged = unchanged + 1 if np.array_equal(previous, self._table.columns.generation) else 0
             if unchanged == TEENAGE_CYCLE:
                 until = min(now, self._next_eviction(now))
-                self.promotions = max(self.promotions, (until - self.start) // self._interval + 1)
+                skipped = max(0, (until - self.due) // self._interval + 1)
+                self.promotions += skipped
+                self._promoted += skipped * self._interval
                 unchanged = 0
 
     def _run_promotion(self) -> None:
         self._evict_unseen(self.due)
         self._evict_excess_babies()
         self._move(BABY, TEENAGE)
+        self._promoted = self.due
         self.promotions += 1
         if self.promotions % TEENAGE_CYCLE == 0:
             self._move(TEENAGE, OLD)

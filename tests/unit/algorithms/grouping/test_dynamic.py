@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from helpers.hashing import hash64, worker_of
-from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
+from skewless.algorithms.grouping import Grouping, GroupingOptions, KeyBatch, create
 from skewless.algorithms.grouping.dynamic import DynamicKeyGrouping
 
 
@@ -17,7 +17,7 @@ def grouping(workers: int, **options: object) -> DynamicKeyGrouping:
     return made
 
 
-def send(to: DynamicKeyGrouping, *keys: str, at: float = 0, now: int = 0) -> list[int]:
+def send(to: Grouping, *keys: str, at: float = 0, now: int = 0) -> list[int]:
     """Assign all keys at the same time, `at` seconds."""
     index = {key: code for code, key in enumerate(dict.fromkeys(keys))}
     codes = np.array([index[key] for key in keys], dtype=np.int32)
@@ -44,6 +44,10 @@ def width(of: DynamicKeyGrouping, key: str, at: float) -> int:
 def pool_of(of: DynamicKeyGrouping, key: str) -> int:
     state: dict[str, Any] = of.snapshot()
     return int(np.frombuffer(state["pool"], dtype=np.int32)[state["keys"].index(key)])
+
+
+def promotions_of(of: DynamicKeyGrouping) -> int:
+    return msgspec.convert(of.snapshot()["promotions"], int)
 
 
 def hot_keys(workers: int, *, minutes: int, **options: object) -> DynamicKeyGrouping:
@@ -193,12 +197,61 @@ def test_dynamic_key_pool_of_an_evicted_key_expires_by_the_published_rules_only(
     assert width(made, "hot", at) == size
 
 
+def without(snapshot: dict[str, object], *names: str) -> dict[str, object]:
+    """Return the snapshot without values that version 0.3 did not store."""
+    return {name: value for name, value in snapshot.items() if name not in names}
+
+
+@pytest.mark.parametrize("new", [(), ("promoted", "by_event_time")])
+@pytest.mark.parametrize("interval", [10, 60])
+def test_dynamic_key_restored_with_another_interval_promotes_once_per_interval(
+    interval: int, new: tuple[str, ...]
+) -> None:
+    month = 30 * 86_400
+    made, restored = grouping(10), grouping(10, promotion_interval_s=interval)
+    send(made, "hot")
+    send(made, "hot", at=month)
+    restored.restore(without(made.snapshot(), *new))
+    send(restored, "hot", at=month + interval)
+    before = promotions_of(restored)
+    for turn in range(1, 4):
+        send(restored, "hot", at=month + (turn + 1) * interval)
+        assert promotions_of(restored) == before + turn
+
+
+def test_dynamic_key_restored_with_another_interval_counts_it_from_the_last_promotion() -> None:
+    made, restored = grouping(10, promotion_interval_s=60), grouping(10, promotion_interval_s=15)
+    send(made, "hot")
+    send(made, "hot", at=120)
+    restored.restore(made.snapshot())
+    send(restored, "hot", at=134)
+    assert promotions_of(restored) == 3
+    send(restored, "hot", at=135)
+    assert promotions_of(restored) == 4
+
+
+def test_dynamic_key_restored_with_another_clock_continues_from_its_first_time() -> None:
+    made, restored = create("dynamic_key", 10), hot_keys(10, minutes=0)
+    for second in range(0, 91, 15):
+        send(made, *["hot"] * 20, now=1_800_000_000_000 + second * 1_000)
+    restored.restore(made.snapshot())
+    send(restored, *["hot"] * 20, at=100)
+    assert [hot.key for hot in restored.hot_keys(10)] == ["hot"]
+    send(restored, *["new"] * 20, at=101)
+    before = pool_of(restored, "hot")
+    send(restored, *["hot"] * 400, *["new"] * 20, at=170)
+    assert pool_of(restored, "hot") > before
+    send(restored, "other", at=3_800)
+    assert restored.hot_keys(10) == []
+
+
 @pytest.mark.parametrize(
     "broken",
     [
         {"sent": b""},
         {"start": None},
         {"promotions": "4"},
+        {"promoted": None},
         {"keys": None},
         {"keys": ["hot", "hot"]},
         {"keys": []},

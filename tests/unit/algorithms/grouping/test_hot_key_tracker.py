@@ -18,7 +18,7 @@ class Space:
     def __init__(self, **options: object) -> None:
         self.table = KeyTable(4, 2)
         self.space = KeySpace(self.table, DynamicKeyOptions.model_validate(options))
-        self.space.start = 0
+        self.space.begin(0)
         self.until(0)
 
     def see(self, counts: dict[str, int], at: int = 0) -> None:
