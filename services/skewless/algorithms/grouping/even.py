@@ -115,6 +115,8 @@ class EvenGrouping(Grouping):
         self._loads = array_of(snapshot.get("loads"), np.float64, self._workers)
         self._weights = array_of(snapshot.get("weights"), np.float64, 3)
         self._epoch = array_of(snapshot.get("epoch"), np.int64, 2)
+        # With smaller `decay_tuples` than before, the epoch ends earlier.
+        self._epoch[1] = min(self._epoch[1], self._epoch_tuples())
         self._table = array_of(snapshot.get("table"), Entry, self._buckets)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -53,6 +54,12 @@ def least_replication(keys: NDArray[np.int64], workers: int) -> float:
 def zipf(exponent: float, tuples: int, keys: int = 10_000) -> NDArray[np.int64]:
     shares = np.arange(1, keys + 1) ** -exponent
     return np.random.default_rng(5).choice(keys, size=tuples, p=shares / shares.sum())
+
+
+def widths_of(grouping: Grouping) -> NDArray[np.integer[Any]]:
+    widths = grouping.widths()
+    assert widths is not None
+    return widths.of_keys
 
 
 def published(tuples: int) -> NDArray[np.int64]:
@@ -114,9 +121,7 @@ def test_even_after_a_drift_reduces_the_workers_of_the_old_hot_key(workers: int)
     grouping, fresh = create("even", workers, short), create("even", workers, short)
     chosen, steady = assign(grouping, keys), assign(fresh, keys[2_000_000:])
     assert len(np.unique(chosen[:2_000_000][keys[:2_000_000] == HOT])) >= 0.8 * workers
-    widths = grouping.widths()
-    assert widths is not None
-    assert widths.of_keys.max() <= max(5, workers / 4)
+    assert widths_of(grouping).max() <= max(5, workers / 4)
     assert replication(keys[window], chosen[window]) <= 1.1 * replication(keys[window], steady[window])
 
 
@@ -232,6 +237,21 @@ def test_even_snapshot_with_another_number_of_buckets_is_refused() -> None:
     small = GroupingOptions.model_validate({"even": {"hash_buckets": 256}})
     with pytest.raises(TypeError, match="32768 buckets, not 256"):
         create("even", 4, small).restore(create("even", 4).snapshot())
+
+
+def test_even_restored_with_shorter_memory_narrows_sets_after_the_new_period() -> None:
+    workers, cold = 10, np.arange(1, 2_000)
+    options = [GroupingOptions.model_validate({"even": {"decay_tuples": tuples}}) for tuples in (1_000_000, 1_000)]
+    long, short = (create("even", workers, each) for each in options)
+    assign(long, np.zeros(10_000, dtype=np.int64))
+    short.restore(long.snapshot())
+    before = widths_of(short).max()
+    for _ in range(5):
+        assign(short, np.resize(cold, 10_000))
+    # A set is reviewed at a tuple of its bucket.
+    assign(short, np.zeros(1, dtype=np.int64))
+    assert before == workers
+    assert widths_of(short).max() < workers
 
 
 def test_even_large_weights_are_rescaled_without_effect() -> None:
