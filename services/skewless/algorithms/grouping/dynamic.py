@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import HotKey, KeyBatch, LoadGrouping, Widths
+from skewless.algorithms.grouping.base import HotKey, KeyBatch, LoadGrouping, Widths, whole_number
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, KeyColumns, KeyTable
 from skewless.algorithms.grouping.options import GroupingOptions
@@ -76,13 +76,15 @@ class DynamicKeyGrouping(LoadGrouping):
         self._table.resize(workers)
 
     def snapshot(self) -> dict[str, object]:
-        """Return the tuples sent to each worker, the promotions with their clock, and the state of all keys."""
-        clock = {"by_event_time": self._by_event_time}
-        return super().snapshot() | clock | self._space.snapshot() | self._table.snapshot()
+        """Return the numbers of sent tuples, the promotions with their clock, and the state of all keys."""
+        own = {"sent_before_resize": self._sent_before_resize, "by_event_time": self._by_event_time}
+        return super().snapshot() | own | self._space.snapshot() | self._table.snapshot()
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Restore the loads and the keys. If they have the times of another clock, all times begin again."""
         super().restore(snapshot)
+        # Snapshots of version 0.3 do not have it.
+        self._sent_before_resize = whole_number(snapshot.get("sent_before_resize", 0))
         self._reset_keys()
         self._table.restore(snapshot)
         if snapshot.get("by_event_time", self._by_event_time) == self._by_event_time:

@@ -202,7 +202,7 @@ def without(snapshot: dict[str, object], *names: str) -> dict[str, object]:
     return {name: value for name, value in snapshot.items() if name not in names}
 
 
-@pytest.mark.parametrize("new", [(), ("promoted", "by_event_time")])
+@pytest.mark.parametrize("new", [(), ("promoted", "by_event_time", "sent_before_resize")])
 @pytest.mark.parametrize("interval", [10, 60])
 def test_dynamic_key_restored_with_another_interval_promotes_once_per_interval(
     interval: int, new: tuple[str, ...]
@@ -245,6 +245,14 @@ def test_dynamic_key_restored_with_another_clock_continues_from_its_first_time()
     assert restored.hot_keys(10) == []
 
 
+def test_dynamic_key_restored_after_a_resize_reports_shares_of_all_tuples() -> None:
+    made, restored = hot_keys(20, minutes=2), grouping(3)
+    made.resize(3)
+    send(made, *["other"] * 60, at=183)
+    restored.restore(made.snapshot())
+    assert restored.top_key_shares(1).tolist() == made.top_key_shares(1).tolist() == [0.5]
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -252,6 +260,7 @@ def test_dynamic_key_restored_with_another_clock_continues_from_its_first_time()
         {"start": None},
         {"promotions": "4"},
         {"promoted": None},
+        {"sent_before_resize": None},
         {"keys": None},
         {"keys": ["hot", "hot"]},
         {"keys": []},
