@@ -50,6 +50,8 @@ class Grouping(ABC):
     """
 
     name: ClassVar[str]
+    size_setting: ClassVar[str | None] = None
+    """Name of the setting that makes snapshots smaller. None if all of them are small."""
 
     def __init__(self, workers: int, options: GroupingOptions) -> None:
         self._workers = _require_positive(workers)
@@ -95,6 +97,10 @@ class Grouping(ABC):
     def snapshot(self) -> dict[str, object]:
         """Return all state that decisions depend on, by name: numbers, text, bytes and lists of these."""
         return {"workers": self._workers}
+
+    def reduced_snapshot(self) -> dict[str, object]:
+        """Return a snapshot without the state that matters least, for when `snapshot` is too large to be saved."""
+        return self.snapshot()
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Restore the state of `snapshot`, including its number of workers. Decisions then continue exactly.

@@ -37,6 +37,8 @@ TAIL = -1
 class HeadGrouping(LoadGrouping):
     """Sends a tuple to the least loaded candidate of its key; on a tie, the first. Subclasses set the head's width."""
 
+    size_setting: ClassVar[str | None] = "router.choices.sketch_size"
+
     def __init__(self, workers: int, options: GroupingOptions) -> None:
         super().__init__(workers, options)
         self._options = options.choices

@@ -30,6 +30,7 @@ class DynamicKeyGrouping(LoadGrouping):
     """
 
     name: ClassVar[str] = "dynamic_key"
+    size_setting: ClassVar[str | None] = "router.dynamic_key.distinct_keys"
 
     def __init__(self, workers: int, options: GroupingOptions) -> None:
         super().__init__(workers, options)
@@ -77,8 +78,15 @@ class DynamicKeyGrouping(LoadGrouping):
 
     def snapshot(self) -> dict[str, object]:
         """Return the numbers of sent tuples, the promotions with their clock, and the state of all keys."""
+        return self._space_snapshot() | self._table.snapshot()
+
+    def reduced_snapshot(self) -> dict[str, object]:
+        """Return a snapshot without baby keys: there may be many, and most of them are evicted at the promotion."""
+        return self._space_snapshot() | self._table.reduced_snapshot()
+
+    def _space_snapshot(self) -> dict[str, object]:
         own = {"sent_before_resize": self._sent_before_resize, "by_event_time": self._by_event_time}
-        return super().snapshot() | own | self._space.snapshot() | self._table.snapshot()
+        return super().snapshot() | own | self._space.snapshot()
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Restore the loads and the keys. If they have the times of another clock, all times begin again."""

@@ -101,8 +101,12 @@ class KeyTable:
 
     def snapshot(self) -> dict[str, object]:
         """Return the keys, and the columns as bytes in the same order."""
-        slots, names = self._used_slots(), (*STORED, "used")
-        return {"keys": list(self._slots)} | {name: getattr(self.columns, name)[slots].tobytes() for name in names}
+        return self._snapshot_of(self._used_slots())
+
+    def reduced_snapshot(self) -> dict[str, object]:
+        """Return a snapshot without the baby keys whose pool has not grown."""
+        slots, keys = self._used_slots(), self.columns
+        return self._snapshot_of(slots[(keys.generation[slots] != BABY) | (keys.pool[slots] > self.initial_pool)])
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Replace all keys by those of the snapshot. Raises TypeError if it is invalid."""
@@ -122,6 +126,10 @@ class KeyTable:
         slots = self._add(keys)
         for name, values in columns.items():
             getattr(self.columns, name)[slots] = values
+
+    def _snapshot_of(self, slots: NDArray[np.intp]) -> dict[str, object]:
+        keys, names = [self.names[slot] for slot in slots.tolist()], (*STORED, "used")
+        return {"keys": keys} | {name: getattr(self.columns, name)[slots].tobytes() for name in names}
 
     def _used_slots(self) -> NDArray[np.intp]:
         return np.fromiter(self._slots.values(), dtype=np.intp, count=len(self._slots))

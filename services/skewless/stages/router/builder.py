@@ -37,6 +37,7 @@ def build(start: StageStart) -> BuiltStage:
         snapshot_ms=settings.snapshot_ms,
         new_upstream=upstream(start),
         report=log.info,
+        warn=log.warning,
         holds=pipeline.transport.guarantee == "exactly_once",
     )
     return BuiltStage(step, restore=partial(restore, pipeline, step))

@@ -28,8 +28,8 @@ class RouterSettings(GroupingOptions):
         15.0,
         ge=0,
         le=86_400,
-        description="Interval at which a router saves its loads, which it restores after a restart. Results do not "
-        "depend on the loads.",
+        description="Interval at which a router saves its loads, which it restores after a restart, if they fit into a "
+        "record of 4 MiB. Results do not depend on the loads.",
     )
 
     @property

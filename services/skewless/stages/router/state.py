@@ -32,9 +32,24 @@ def key_of(grouping: Grouping) -> bytes:
 
 
 def write(grouping: Grouping, partition: int) -> OutputRecord | None:
-    """Return the loads as a record for a partition. None if they do not fit: they are only a hint, so none is saved."""
-    value = msgspec.msgpack.encode(RouterState(SCHEMA, grouping.snapshot()))
-    return OutputRecord("router-state", value, key_of(grouping), partition) if len(value) <= RECORD_BYTES else None
+    """Return the loads as a record for a partition, reduced if they do not fit.
+
+    None if they do not fit then either: they are only a hint, so none is saved.
+    """
+    for snapshot in (grouping.snapshot, grouping.reduced_snapshot):
+        value = msgspec.msgpack.encode(RouterState(SCHEMA, snapshot()))
+        if len(value) <= RECORD_BYTES:
+            return OutputRecord("router-state", value, key_of(grouping), partition)
+    return None
+
+
+def excess(grouping: Grouping) -> str:
+    """Return why the loads are not saved if `write` returns None, what follows, and the remedy."""
+    remedy = f": lower {grouping.size_setting}" if grouping.size_setting else ""
+    return (
+        f"the loads of {grouping.name} are not saved, because they are larger than a record ({RECORD_BYTES:,} bytes). "
+        f"After a restart the router starts without measured loads{remedy}"
+    )
 
 
 def restore(grouping: Grouping, records: Sequence[tuple[bytes, bytes]], max_workers: int) -> str | None:

@@ -84,6 +84,7 @@ class RouterStep(Step):
         snapshot_ms: int,
         new_upstream: Callable[[int, str | None], Upstream],
         report: Callable[[str], None] = lambda _line: None,
+        warn: Callable[[str], None] = lambda _line: None,
         holds: bool = True,
     ) -> None:
         """Start without partitions. `holds`: whether tuples wait for the flush, which pays with transactions only."""
@@ -108,6 +109,8 @@ class RouterStep(Step):
         """Routed tuples and rows that are not sent, by partition."""
         self._metrics = RouterMetrics(grouping, max_workers)
         self._report = report
+        self._warn = warn
+        self._has_warned = False
         self._reported_keys: set[str] = set()
 
     @property
@@ -246,6 +249,9 @@ class RouterStep(Step):
             self._report_hot_keys()
             if snapshot := router_state.write(self._grouping, min(self._upstreams)):
                 yield snapshot
+            elif not self._has_warned:
+                self._warn(router_state.excess(self._grouping))
+                self._has_warned = True
         changed = {
             partition: state
             for partition, upstream in self._upstreams.items()

@@ -12,7 +12,7 @@ from helpers.batches import FORMAT, ROW_FORMAT, encode_tuples, tuples_in, upstre
 from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
-from skewless.algorithms.grouping import Grouping
+from skewless.algorithms.grouping import Grouping, GroupingOptions
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
 from skewless.stages.router import state as router_state
 from skewless.stages.router.step import RouterStep
@@ -31,8 +31,10 @@ def no_held_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skewless.stages.router.step.HELD_BYTES", 0)
 
 
-def build(name: str = "partial_key", workers: int = 3) -> RouterStep:
-    choice = grouping.create(name, workers)
+def build(
+    name: str = "partial_key", workers: int = 3, warnings: list[str] | None = None, **options: object
+) -> RouterStep:
+    choice = grouping.create(name, workers, GroupingOptions.model_validate(options))
     return RouterStep(
         choice,
         FORMAT,
@@ -42,6 +44,7 @@ def build(name: str = "partial_key", workers: int = 3) -> RouterStep:
         topic="p.tuples",
         snapshot_ms=INTERVAL_MS,
         new_upstream=upstream,
+        warn=(warnings if warnings is not None else list[str]()).append,
     )
 
 
@@ -233,8 +236,54 @@ def test_router_unchanged_number_of_workers_keeps_its_loads() -> None:
     assert route(step, KEYS[1_000:]) == route(same, KEYS[1_000:])
 
 
-def test_router_loads_too_large_for_a_record_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("partial_key", "measured loads"),
+        ("d_choices", "measured loads: lower router.choices.sketch_size"),
+        ("dynamic_key", "measured loads: lower router.dynamic_key.distinct_keys"),
+    ],
+)
+def test_router_loads_too_large_for_a_record_are_not_saved_with_one_warning(
+    name: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(router_state, "RECORD_BYTES", 20)
-    step = router()
-    route(step, KEYS[:10])
-    assert saved(step) == []
+    warnings: list[str] = []
+    step = build(name, warnings=warnings)
+    step.assign(2, None, [])
+    for turn in range(3):
+        route(step, KEYS[:10])
+        assert saved(step, turn * INTERVAL_MS) == []
+    (warning,) = warnings
+    assert warning == (
+        f"the loads of {name} are not saved, because they are larger than a record (20 bytes). "
+        f"After a restart the router starts without {remedy}"
+    )
+
+
+def test_router_dynamic_key_loads_too_large_for_a_record_are_saved_without_baby_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(router_state, "RECORD_BYTES", 4_000)
+    choice = grouping.create("dynamic_key", 4)
+    keys, codes = [f"k{number}" for number in range(3_000)], np.zeros(100, dtype=np.int32)
+    choice.assign(grouping.KeyBatch(keys, codes, codes.astype(np.int64)), 0)
+    choice.assign(grouping.KeyBatch(keys, np.arange(3_000, dtype=np.int32), np.zeros(3_000, dtype=np.int64)), 45_000)
+    record, restored = router_state.write(choice, 2), grouping.create("dynamic_key", 4)
+    assert record is not None
+    router_state.restore(restored, [(record.key or b"", record.value or b"")], 4)
+    assert restored.hot_keys(5) == choice.hot_keys(5) != []
+    assert restored.snapshot()["sent"] == choice.snapshot()["sent"]
+
+
+def test_router_even_loads_of_the_most_buckets_are_saved_with_the_heaviest_ones() -> None:
+    options = GroupingOptions.model_validate({"even": {"hash_buckets": 1_048_576}})
+    choice, restored = grouping.create("even", 1_024, options), grouping.create("even", 1_024, options)
+    keys = [f"k{number}" for number in range(600_000)]
+    codes = np.concatenate([np.arange(600_000), np.zeros(10_000), np.full(5_000, 7)]).astype(np.int32)
+    choice.assign(grouping.KeyBatch(keys, codes, np.zeros(len(codes), dtype=np.int64)), 0)
+    record = router_state.write(choice, 2)
+    assert record is not None
+    router_state.restore(restored, [(record.key or b"", record.value or b"")], 1_024)
+    assert restored.top_key_shares(200_000).tolist() == choice.top_key_shares(200_000).tolist()
+    assert restored.snapshot()["loads"] == choice.snapshot()["loads"]
