@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from heapq import nsmallest
 
@@ -20,9 +19,9 @@ TEENAGE_CYCLE = 4
 class KeySpace:
     """Three generations of keys. New keys are baby. Keys with most tuples are promoted to teenage, and then to old.
 
-    Promotions are due at a fixed interval, the first one at the start. Before a promotion, both generations are sorted
-    by count, descending, and ties by key. The published rules evict teenage and old keys without a tuple for
-    `evict_after_s`.
+    Promotions are due at a fixed interval, the first one at the start. In a promotion, keys of a generation are in the
+    order of their counts, descending, and ties by key. The published rules evict teenage and old keys without a tuple
+    for `evict_after_s`.
     """
 
     def __init__(self, table: KeyTable, options: DynamicKeyOptions) -> None:
@@ -61,7 +60,9 @@ class KeySpace:
 
     def hottest(self, limit: int) -> list[HotKey]:
         """Return the first `limit` keys of the old generation, the key with most tuples first."""
-        names, columns, slots = self._table.names, self._table.columns, self._ranked(OLD)[:limit]
+        names, columns, old = self._table.names, self._table.columns, self._slots(OLD)
+        hottest = old[self._are_hottest(old, limit)].tolist()
+        slots = sorted(hottest, key=lambda slot: (-columns.tuples[slot], names[slot]))
         workers = np.bitwise_count(columns.used[slots]).sum(axis=1, dtype=np.int64)
         return [
             HotKey(names[slot], int(columns.tuples[slot]), int(used)) for slot, used in zip(slots, workers, strict=True)
@@ -108,41 +109,50 @@ class KeySpace:
         return int(keys.seen[evictable].min()) + self._evict_after
 
     def _evict_excess_babies(self) -> None:
-        """Evict the baby keys with fewest tuples beyond the capacity. Only ties at the limit are compared by key."""
-        keys, capacity = self._table.columns, self._capacities[BABY]
-        babies = np.flatnonzero(keys.generation == BABY)
-        if len(babies) <= capacity:
-            return
-        counts = keys.tuples[babies]
-        lowest = np.partition(counts, -capacity)[-capacity]
-        ties = babies[counts == lowest].tolist()
-        retained = nsmallest(capacity - int((counts > lowest).sum()), ties, key=self._table.names.__getitem__)
-        evicted = np.setdiff1d(babies[counts <= lowest], np.array(retained, dtype=np.intp))
-        self._table.evict(evicted)
+        """Evict the baby keys with fewest tuples beyond the capacity."""
+        babies, capacity = self._slots(BABY), self._capacities[BABY]
+        if len(babies) > capacity:
+            self._table.evict(babies[~self._are_hottest(babies, capacity)])
 
     def _move(self, lower: int, upper: int) -> None:
-        source, target = deque(self._ranked(lower)), deque(self._ranked(upper))
-        promote(source, target, self._capacities[upper], self._table.columns.tuples)
-        self._table.columns.generation[list(source)] = lower
-        self._table.columns.generation[list(target)] = upper
+        source, target, keys = self._slots(lower), self._slots(upper), self._table.columns
+        added, swapped = count_promoted(keys.tuples[source], keys.tuples[target], self._capacities[upper])
+        if added + swapped:
+            keys.generation[source[self._are_hottest(source, added + swapped)]] = upper
+        if swapped:
+            keys.generation[target[~self._are_hottest(target, len(target) - swapped)]] = lower
 
-    def _ranked(self, generation: int) -> list[int]:
-        names, counts = self._table.names, self._table.columns.tuples
-        slots = np.flatnonzero(self._table.columns.generation == generation).tolist()
-        return sorted(slots, key=lambda slot: (-counts[slot], names[slot]))
+    def _slots(self, generation: int) -> NDArray[np.intp]:
+        return np.flatnonzero(self._table.columns.generation == generation)
+
+    def _are_hottest(self, slots: NDArray[np.intp], limit: int) -> NDArray[np.bool_]:
+        """Return whether each slot is among the `limit` first ones by count. Only ties at the limit compare keys."""
+        if not 0 < limit < len(slots):
+            return np.full(len(slots), limit > 0)
+        counts, names = self._table.columns.tuples[slots], self._table.names
+        lowest = np.partition(counts, -limit)[-limit]
+        hottest: NDArray[np.bool_] = counts > lowest
+        ties, places = slots[counts == lowest].tolist(), limit - int(np.count_nonzero(hottest))
+        if places < len(ties):
+            # For few of many keys, a heap is faster than a sort.
+            is_few = places < len(ties) // 10
+            ties = (
+                nsmallest(places, ties, names.__getitem__) if is_few else sorted(ties, key=names.__getitem__)[:places]
+            )
+        hottest[np.searchsorted(slots, ties)] = True
+        return hottest
 
 
-def promote(source: deque[int], target: deque[int], capacity: int, counts: NDArray[np.int64]) -> None:
-    """Move the first slots of `source` to the front of `target`, in at most `capacity` steps.
+def count_promoted(source: NDArray[np.int64], target: NDArray[np.int64], capacity: int) -> tuple[int, int]:
+    """Return how many keys move from `source` to free places of `target`, and how many to places of others.
 
-    While `target` has less than `capacity` slots, they are added. After that each replaces the last of `target`, which
-    moves to the end of `source`, as long as it has the greater count. The target is not sorted again in between.
+    Both are counts of tuples. At most `capacity` keys move, those with most tuples first. While `target` has less than
+    `capacity` keys, they are added. After that each replaces the key with fewest tuples in `target` that was there
+    before, as long as it has more tuples. The replaced key moves to `source`.
     """
-    for _ in range(capacity):
-        if not source:
-            return
-        if len(target) >= capacity:
-            if counts[source[0]] <= counts[target[-1]]:
-                return
-            source.append(target.pop())
-        target.appendleft(source.popleft())
+    added = min(len(source), max(0, capacity - len(target)))
+    pairs = min(len(source) - added, len(target), capacity - added)
+    if pairs == 0 or (added == 0 and source.max() <= target.min()):
+        return added, 0
+    hottest, coldest = np.sort(source)[::-1][added : added + pairs], np.sort(target)[:pairs]
+    return added, int(np.count_nonzero(hottest > coldest))

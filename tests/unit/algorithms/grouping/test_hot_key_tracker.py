@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from collections import deque
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
-from skewless.algorithms.grouping.hot_key_tracker import KeySpace, promote
+from skewless.algorithms.grouping.hot_key_tracker import KeySpace, count_promoted
 from skewless.algorithms.grouping.key_load_table import BABY, NONE, OLD, TEENAGE, KeyTable
 from skewless.algorithms.grouping.options import DynamicKeyOptions
 
@@ -37,31 +37,35 @@ class Space:
         return {self.table.names[slot] for slot in slots if self.table.columns.home[slot] >= 0}
 
 
-def promoted(source: list[int], target: list[int], capacity: int, counts: list[int]) -> tuple[list[int], list[int]]:
-    lower, upper = deque(source), deque(target)
-    promote(lower, upper, capacity, np.array(counts, dtype=np.int64))
-    return list(lower), list(upper)
+def promoted(source: list[int], target: list[int], capacity: int) -> tuple[int, int]:
+    return count_promoted(np.array(source, dtype=np.int64), np.array(target, dtype=np.int64), capacity)
 
 
-def test_promotion_into_free_places_prepends_the_first_keys() -> None:
-    assert promoted([0, 1, 2], [3], 3, [9, 8, 7, 9]) == ([2], [1, 0, 3])
+def test_promotion_into_free_places_adds_keys() -> None:
+    assert promoted([9, 8, 7], [9], 3) == (2, 0)
 
 
-def test_promotion_into_a_full_space_swaps_its_last_key_while_another_has_more_tuples() -> None:
-    assert promoted([0, 1, 2], [3, 4], 2, [9, 8, 7, 8, 1]) == ([1, 2, 4], [0, 3])
+def test_promotion_into_a_full_space_replaces_its_last_keys_while_others_have_more_tuples() -> None:
+    assert promoted([7, 9, 8], [8, 1], 2) == (0, 1)
+    assert promoted([7, 9, 9], [8, 1], 2) == (0, 2)
 
 
-def test_promotion_of_keys_with_equal_counts_swaps_nothing() -> None:
-    assert promoted([0], [1], 1, [5, 5]) == ([0], [1])
+def test_promotion_into_the_last_free_place_adds_the_first_key_and_replaces_with_the_next() -> None:
+    assert promoted([9, 8, 7], [1, 5], 3) == (1, 2)
+
+
+def test_promotion_of_keys_with_equal_counts_replaces_nothing() -> None:
+    assert promoted([5], [5], 1) == (0, 0)
 
 
 def test_promotion_is_limited_to_the_number_of_places() -> None:
-    assert promoted([0, 1, 2, 3], [4], 2, [9, 8, 7, 6, 1]) == ([2, 3, 4], [1, 0])
-    assert promoted([0, 1, 2, 3], [], 2, [9, 8, 7, 6]) == ([2, 3], [1, 0])
+    assert promoted([9, 8, 7, 6], [1], 2) == (1, 1)
+    assert promoted([9, 8, 7, 6], [], 2) == (2, 0)
+    assert promoted([9, 8, 7, 6], [1, 1, 1], 2) == (0, 2)
 
 
 def test_promotion_into_a_space_without_places_moves_nothing() -> None:
-    assert promoted([0], [], 0, [1]) == ([0], [])
+    assert promoted([9], [], 0) == (0, 0)
 
 
 def test_key_space_baby_keys_become_teenage_after_15_s_and_old_after_45_s() -> None:
@@ -132,6 +136,21 @@ def test_key_space_century_without_tuples_is_processed_in_bounded_time() -> None
     space.until(seconds)
     assert space.space.promotions == seconds // 15 + 1
     assert space.of("old") | space.of("teenage") == set()
+
+
+class UnreadNames(list[str]):
+    def __getitem__(self, index: object) -> NoReturn:
+        raise AssertionError("names are compared")
+
+
+def test_key_space_promotion_without_ties_at_a_limit_compares_no_names() -> None:
+    space = Space()
+    space.see({f"{number}": 1 + number // 10 for number in range(1_000)})
+    space.table.names = UnreadNames(space.table.names)
+    space.until(15)
+    assert (np.bincount(space.table.columns.generation)[1:] == [10, 40]).all()
+    space.until(300)
+    assert (np.bincount(space.table.columns.generation)[1:] == [0, 40, 10]).all()
 
 
 def test_key_space_hottest_keys_are_old_ones_by_descending_tuples() -> None:
