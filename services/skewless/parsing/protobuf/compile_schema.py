@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from skewless.errors import ConfigurationError, how_to_add
+from skewless.schema_registry.protobuf_files import built_in_files
 from skewless.schema_registry.schema import Schema
 
 FILE = "schema.proto"
@@ -30,10 +31,9 @@ def compile_text(schema: Schema) -> Any:
     try:
         import google.type
         import grpc_tools
-        from confluent_kafka.schema_registry.confluent import meta_pb2
-        from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
-        from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as old_decimal_pb2
         from google.protobuf import descriptor_pb2
+
+        confluent = built_in_files()
     except ImportError as error:
         raise ConfigurationError(
             f"format: the compiler of Protobuf cannot be imported ({error}): {how_to_add('registry')}"
@@ -44,10 +44,9 @@ def compile_text(schema: Schema) -> Any:
     while main in references:
         main = f"_{main}"
     registered = descriptor_pb2.FileDescriptorSet()
-    # Confluent's registry has these files, so its schemas import them without a reference.
     built_in = descriptor_pb2.FileDescriptorSet()
-    for module in (meta_pb2, decimal_pb2, variant_pb2, old_decimal_pb2):
-        module.DESCRIPTOR.CopyToProto(built_in.file.add())
+    for descriptor in confluent:
+        descriptor.CopyToProto(built_in.file.add())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path, part in {main: schema, **references}.items():
