@@ -100,6 +100,7 @@ def test_up_of_transactions_counts_committed_records_and_names_those_that_it_doe
 def test_up_with_only_filtered_records_warns_and_names_the_condition(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     source.send([(0, record("a", START_MS + number)) for number in range(20)])
+    source.send([(0, None)] * 12)
     splitter = {
         "format": "json",
         "key": {"field": "key"},
@@ -110,8 +111,12 @@ def test_up_with_only_filtered_records_warns_and_names_the_condition(broker: str
     up = ["up", "-f", str(pipeline.file), "--drain", "--log-dir", str(tmp_path / "logs")]
     first = CliRunner().invoke(main, up)
     assert first.exit_code == 0, first.output
-    line = "\n20 records: 0 updates of results, 0 late, 0 invalid\n"
-    assert first.stdout.endswith(f"{line}warning: none of 20 records has a tuple, because of splitter.where\n")
+    assert "\n32 records: 0 updates of results, 0 late, 12 invalid\n" in first.stdout
+    assert first.stdout.endswith("\nwarning: none of the other 20 records has a tuple, because of splitter.where\n")
+    status = CliRunner().invoke(main, ["status", "-f", str(pipeline.file)])
+    assert '12 of the recent records are invalid: "empty record" (12)' in status.stdout
+    results = CliRunner().invoke(main, ["results", "-f", str(pipeline.file)])
+    assert "settings such as splitter.where may filter all records" in results.stderr
 
     source.send([(0, record("b", START_MS + 30))])
     second = CliRunner().invoke(main, up)

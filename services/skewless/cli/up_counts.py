@@ -13,7 +13,14 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import SkewlessError
 from skewless.kafka.consumer.offsets import OffsetReader, uncommitted_records
-from skewless.operations.data_quality import MAX_LATE_SHARE, QUALITY_TOPICS, data_quality, expired_line, warnings
+from skewless.operations.data_quality import (
+    MAX_LATE_SHARE,
+    QUALITY_TOPICS,
+    cause_without_tuples,
+    data_quality,
+    expired_line,
+    warnings,
+)
 from skewless.operations.run_counts import RunCounter, RunCounts, check_accepted
 
 INTERVAL_S = 10.0
@@ -77,23 +84,10 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
         if counts.is_all_filtered:
             missing = "has a partner in the join"
             if not counts.is_none_paired:
-                missing = f"has a tuple, because of {filtering_settings(settings)}"
-            click.secho(f"warning: none of {counts.records_text} {missing}", fg="yellow")
+                missing = f"has a tuple, because of {cause_without_tuples(settings)}"
+            others = f"the other {counts.others_text}" if counts.invalid.records else counts.records_text
+            click.secho(f"warning: none of {others} {missing}", fg="yellow")
         check_accepted(counts)
-
-
-def filtering_settings(settings: PipelineSettings) -> str:
-    """Return the settings because of which a valid record may have no tuple."""
-    splitter = settings.splitter
-    can_filter = {
-        "splitter.where": bool(splitter.where),
-        "splitter.envelope": splitter.envelope is not None,
-        "splitter.python": splitter.python is not None,
-        "splitter.key.pattern": splitter.key.pattern is not None,
-        "splitter.key.drop_if_contains": bool(splitter.key.drop_if_contains),
-        "splitter.tombstones": splitter.tombstones == "skip",
-    }
-    return " or ".join(name for name, is_set in can_filter.items() if is_set) or "an empty list in each of them"
 
 
 def counts_line(counts: RunCounts, settings: PipelineSettings) -> str:

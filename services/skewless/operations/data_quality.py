@@ -21,6 +21,7 @@ from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.operations.dead_letters import Position, decode_headers
 from skewless.operations.recent_records import recent_records
+from skewless.parsing.json_path import LIST
 from skewless.parsing.validation import EventTimeRules
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
@@ -197,10 +198,33 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
             f"{percent(max_late_share)} would be late"
         )
     if quality.invalid_share > MAX_INVALID_SHARE:
-        # The share is that of the topics of `source`. No topic says how many other records a join has read.
-        share = percent(quality.invalid_share) if settings.join is None else f"{quality.invalid:,}"
+        # The share is that of the topics of `source`, if each valid record has a tuple. No topic says how many other
+        # records a join has read, or a splitter has filtered.
+        is_known = settings.join is None and not (
+            filtering_settings(settings) or LIST in str(settings.splitter.key.field)
+        )
+        share = percent(quality.invalid_share) if is_known else f"{quality.invalid:,}"
         found["invalid"] = f"{share} of the recent records are invalid: {quality.reasons}"
     return found
+
+
+def filtering_settings(settings: PipelineSettings) -> list[str]:
+    """Return the settings because of which a valid record may have no tuple."""
+    splitter = settings.splitter
+    can_filter = {
+        "splitter.where": bool(splitter.where),
+        "splitter.envelope": splitter.envelope is not None,
+        "splitter.python": splitter.python is not None,
+        "splitter.key.pattern": splitter.key.pattern is not None,
+        "splitter.key.drop_if_contains": bool(splitter.key.drop_if_contains),
+        "splitter.tombstones": splitter.tombstones == "skip",
+    }
+    return [name for name, is_set in can_filter.items() if is_set]
+
+
+def cause_without_tuples(settings: PipelineSettings) -> str:
+    """Return why no valid record has a tuple."""
+    return " or ".join(filtering_settings(settings)) or "an empty list in each of them"
 
 
 def expired_line(tuples: int, settings: PipelineSettings, *, is_part: bool) -> str:

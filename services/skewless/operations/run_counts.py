@@ -57,7 +57,7 @@ class RunCounts:
     is_any_accepted: bool
     """Whether a record was neither late nor invalid. True if there are no records."""
     is_all_filtered: bool
-    """Whether there were records, and none of them became a tuple, a late tuple or an invalid record."""
+    """Whether there were valid records, and none of them became a tuple or a late tuple."""
     is_none_paired: bool
     """Whether they became none because the pipeline aggregates the pairs of its join, and there was no pair."""
 
@@ -65,6 +65,12 @@ class RunCounts:
     def records_text(self) -> str:
         """The number of processed records with its noun."""
         return f"{Count(self.records, self.is_exact)} record{'' if self.records == 1 else 's'}"
+
+    @property
+    def others_text(self) -> str:
+        """The number of processed records that are not invalid, with its noun."""
+        others = self.records - self.invalid.records
+        return f"{Count(others, self.is_exact and self.invalid.is_exact)} record{'' if others == 1 else 's'}"
 
 
 def check_accepted(counts: RunCounts) -> None:
@@ -112,7 +118,8 @@ class RunCounter:
         invalid = Count(invalid.records - expired_records, invalid.is_exact)
         rejected = invalid.records + sum(count.records for count in late)
         results = self._count(self._results, exact=False)
-        may_be_filtered = source.records > 0 and rejected == results.records == 0 and self._results == "aggregates"
+        is_any_valid = source.records > invalid.records and not any(count.records for count in late)
+        may_be_filtered = is_any_valid and results.records == 0 and self._results == "aggregates"
         is_all_filtered = may_be_filtered and not self._is_any_accepted()
         return RunCounts(
             records=source.records,

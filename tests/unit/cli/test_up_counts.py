@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skewless.cli.up_counts import filtering_settings
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.operations.data_quality import cause_without_tuples
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ from skewless.config.pipeline_settings import PipelineSettings
         ),
     ],
 )
-def test_filtering_settings_are_those_with_which_a_valid_record_may_have_no_tuple(
+def test_cause_without_tuples_names_the_settings_with_which_a_valid_record_may_have_no_tuple(
     changes: dict[str, Any], expected: str
 ) -> None:
     splitter = {"format": "json", "key": {"field": "k"}, **changes}
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "splitter": splitter})
-    assert filtering_settings(settings) == expected
+    assert cause_without_tuples(settings) == expected

@@ -80,6 +80,7 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
         return
     from skewless.cli.audit_scope import find
     from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.operations.data_quality import cause_without_tuples
     from skewless.times import parse_instant
 
     start = None if since is None else parse_instant("--since", since)
@@ -99,6 +100,9 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     if problems := list(_problems(settings, report)):
         raise CheckFailedError("\n".join(problems))
     if not report["compared"]:
+        if report["filtered"] and not report["tuples"] + report["late"]:
+            cause = f"none of {report['records']:,} records has a tuple, because of {cause_without_tuples(settings)}"
+            raise CheckFailedError(f"nothing to compare: {cause}")
         raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name} is closed yet")
 
 

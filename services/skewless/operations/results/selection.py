@@ -27,7 +27,10 @@ def no_results(place: str, key: str | None) -> str:
     """Return the error of a topic or table without results, or without those of a key."""
     if key is not None:
         return f"{place} has no results of key {key}"
-    return f"{place} has no results: `skewless status` shows lag, late tuples and dead letters"
+    return (
+        f"{place} has no results: `skewless status` shows lag, late tuples and dead letters, and "
+        "settings such as splitter.where may filter all records"
+    )
 
 
 def selection(window: str) -> Selection:
