@@ -25,14 +25,19 @@ MIN_KEY_SHARE = 0.5
 MAX_CANDIDATES = 6
 UNIQUE = 0.9
 """Share of distinct values from which on a field is an identifier of records rather than a key."""
+_DECIMAL_COMMA = re.compile(r"-?\d+,\d+")
 _TIME_OF_DAY = re.compile(r"\d\d:\d\d")
 _UNREADABLE_TIME = re.compile(
     r"\[?\d{1,2}[/.-](\d{1,2}|[A-Za-z]{3,9})[/.-]\d{4}\b"  # 28/Nov/2026, [28/Nov/2026 of an access log, 11/28/2026
     r"|\d{4}[/.]\d{1,2}[/.]\d{1,2}\b"  # 2026/11/28
     r"|([A-Z][a-z]{2}, ?)?\d{1,2} [A-Z][a-z]{2,8},? \d{4}\b"  # Sat, 28 Nov 2026
     r"|([A-Z][a-z]{2} )?[A-Z][a-z]{2} +\d{1,2},? (\d{4}\b|\d\d:\d\d:)"  # Sat Nov 28 10:30:00 2026
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d[\d:.,]*(Z|[+-]\d\d:?\d\d)? ?(\[[\w/+-]+\]|[A-Z]{2,5}\b)"  # ... 10:30:00 CET
+    r"|(19|20)\d\d(0[1-9]|1[0-2])([0-2]\d|3[01])([01]\d|2[0-3])[0-5]\d[0-5]\d$"  # 20261128103000
 )
 """Usual forms of times that the settings of times do not read."""
+_TIME_IN_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\d{1,2}/[A-Za-z]{3}/\d{4}[: ]\d\d:\d\d")
+"""Usual forms of times in lines of text, of which a pipeline reads no part as a time."""
 _UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000), ("ns", 1_000_000_000))
 _FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
 """1990-01-01 and 2100-01-01: numbers are times only if they are between these."""
@@ -82,12 +87,23 @@ def time_fields(detected: DetectedFormat) -> list[TimeField]:
 
 
 def unread_times(detected: DetectedFormat) -> dict[FieldRef, str]:
-    """Return the fields with times in a form that `splitter.time` does not read, each with an example."""
+    """Return the fields with times that cannot be the event time, each with an example.
+
+    They are in a form or in several units that `splitter.time` does not read, in a list, or not in all records.
+    """
+    fields = {reference for time in time_fields(detected) for reference in (time.reference, time.of_day)}
     return {
         found.reference: str(found.values[-1])
         for found in detected.fields
-        if found.share >= MIN_SHARE and "[]" not in str(found.reference) and _most(_is_unreadable_time, found.values)
+        if found.reference not in fields and _is_frequent(found) and _most(_is_any_time, found.values)
     }
+
+
+def unread_time_of_lines(lines: Iterable[bytes | None]) -> str | None:
+    """Return an example of the times in lines of text; None if they have none."""
+    texts = [line.decode(errors="replace") for line in lines if line]
+    found = [match[0] for text in texts if (match := _TIME_IN_LINE.search(text)) is not None]
+    return found[-1] if len(found) >= MIN_SHARE * max(1, len(texts)) else None
 
 
 def envelope_times(envelope: Envelope, detected: DetectedFormat, opened: Sequence[SourceRecords]) -> list[TimeField]:
@@ -165,7 +181,13 @@ def _rank(found: SampledField) -> tuple[bool, bool, bool, int]:
 
 def _is_measure(values: Sequence[Scalar]) -> bool:
     """Return whether values are truth values or fractions, by which nothing is grouped."""
-    return _most(lambda value: isinstance(value, bool) or (_is_number(value) and _number(value) % 1 != 0), values)
+    return _most(lambda value: isinstance(value, bool) or _is_fraction(value), values)
+
+
+def _is_fraction(value: Scalar) -> bool:
+    if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value):
+        return True
+    return _is_number(value) and _number(value) % 1 != 0
 
 
 def _most(is_one: Callable[[Scalar], bool], values: Sequence[Scalar]) -> bool:
@@ -214,8 +236,12 @@ def _is_time_of_day(value: Scalar) -> bool:
     return True
 
 
-def _is_unreadable_time(value: Scalar) -> bool:
-    return isinstance(value, str) and _UNREADABLE_TIME.match(value) is not None
+def _is_any_time(value: Scalar) -> bool:
+    """Return whether a value is a time, also in a form that is not read. Numbers are in s or ms: others may be ids."""
+    if _is_number(value) and any(_FIRST_S * per_s <= _number(value) < _LAST_S * per_s for per_s in (1, 1000)):
+        return True
+    text = str(value)
+    return _UNREADABLE_TIME.match(text) is not None or (isinstance(value, str) and _is_iso(text))
 
 
 def _is_iso(text: str) -> bool:
@@ -223,4 +249,4 @@ def _is_iso(text: str) -> bool:
         datetime.fromisoformat(text)
     except ValueError:
         return False
-    return "-" in text
+    return "-" in text or "T" in text  # other texts that Python reads are numbers, such as 20261128

@@ -23,6 +23,7 @@ from skewless.lab.inspection.field_roles import (
     groups_nothing,
     key_fields,
     time_fields,
+    unread_time_of_lines,
     unread_times,
 )
 from skewless.lab.inspection.format_detection import detect, detect_envelope, detect_in
@@ -147,6 +148,9 @@ class Inspector:
         if self._envelope is not None:
             of_envelope = envelope_times(self._envelope, self.detected, content)
             self._time_fields = of_envelope + [field for field in self._time_fields if field not in of_envelope]
+        self._unread_times = {str(name): example for name, example in unread_times(self.detected).items()}
+        if self.detected.settings == {"name": "text"} and (example := unread_time_of_lines(_sample(content))):
+            self._unread_times = {"the line": example}
         self._candidates = self._find_candidates(first, content, key)
         self._time_parser = self._create_time_parser()
         self._limit_ms = self._latest_time(first)
@@ -214,9 +218,7 @@ class Inspector:
                 if profile.records
             ],
             "other_times": [field.name for field in self._time_fields[1:]],
-            "unread_times": [
-                {"name": str(name), "example": example} for name, example in unread_times(self.detected).items()
-            ],
+            "unread_times": [{"name": name, "example": example} for name, example in self._unread_times.items()],
             "loads": self._loads.to_json() if self._candidates and self._candidates[0].profile.tuples else [],
         }
 

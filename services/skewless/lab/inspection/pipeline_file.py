@@ -31,6 +31,8 @@ READABLE_LATENESS_S = (10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1_20
 DAY_S = 86_400
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC
 MAX_AHEAD_S: float = EventTimeSettings.model_fields["max_ahead_s"].default
+NUMBERS_FROM_MS = 631_152_000_000
+"""1990-01-01: `init` takes numbers for times from then on."""
 RETENTION_DAYS = (30, 90, 365, 1_825, 3_650, 36_500)
 """Proposed values of `topics.results_retention_s`, in days."""
 LONG_SPAN_MS = 7 * 86_400_000
@@ -92,11 +94,12 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
         "",
         *_key_comments(report, choices.key),
         *_local_comments(report),
-        _yaml({"splitter": _splitter(choices.key["splitter"], time["first_ms"], is_fast=_is_fast(report))}),
+        _yaml({"splitter": _splitter(choices.key["splitter"], time, is_fast=_is_fast(report))}),
         "",
         f"# Event time: {_shown(time['name'])}, resolution {time['resolution']}.",
         *([f"# Other times: {', '.join(map(_shown, report['other_times']))}."] if report["other_times"] else []),
         *_ahead_comments(time["last_ms"], now_ms),
+        *_other_unit_comments(time),
         *_lateness_comments(time, choices.lateness_s),
         _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
         "",
@@ -117,12 +120,15 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
     return "\n".join(sections).rstrip("\n") + "\n"
 
 
-def _splitter(parsing: Mapping[str, Any], first_ms: int, *, is_fast: bool) -> dict[str, Any]:
+def _splitter(parsing: Mapping[str, Any], time: Mapping[str, Any], *, is_fast: bool) -> dict[str, Any]:
     """Return the section `splitter`: records before 1970 are invalid unless it says when the first ones are."""
+    first_ms = time["first_ms"]
     splitter = {**parsing, "local": {"mode": "buffer" if is_fast else "none"}}
     if first_ms < 0 and "time" in parsing:  # otherwise the time is that of Kafka
         century = (EPOCH + timedelta(milliseconds=first_ms)).year // 100 * 100
         splitter["time"] = {**parsing["time"], "earliest": f"{max(1, century):04}-01-01"}
+    if "time" in parsing and _has_other_unit(time):
+        splitter["time"] = {**parsing["time"], "earliest": "1990-01-01"}
     return splitter
 
 
@@ -131,9 +137,26 @@ def _ahead_comments(last_ms: int, now_ms: int) -> list[str]:
     if last_ms <= now_ms + MAX_AHEAD_S * 1000:
         return []
     return [
-        f"# Some of these times are more than {MAX_AHEAD_S:g} s ahead of the clock. Such records are invalid. If the",
-        "# field is the right one, raise event_time.max_ahead_s.",
+        f"# Some of these times are more than {MAX_AHEAD_S:g} s ahead of the clock. Such records are invalid. If they",
+        "# are local times without a zone, which are read as UTC, convert them with splitter.python. If the field is",
+        "# the right one, raise event_time.max_ahead_s.",
     ]
+
+
+def _other_unit_comments(time: Mapping[str, Any]) -> list[str]:
+    """Return why times before 1990 are invalid, if they are."""
+    if not _has_other_unit(time):
+        return []
+    return [
+        f"# Some of these times are before 1990 if their unit is {time['unit']}. They are probably in another unit.",
+        "# Such records are invalid, because of splitter.time.earliest.",
+    ]
+
+
+def _has_other_unit(time: Mapping[str, Any]) -> bool:
+    """Return whether a few numbers are no times of these days in the unit of the others."""
+    is_number = time.get("unit") not in {None, "iso8601"}
+    return is_number and 0 <= time["first_ms"] < NUMBERS_FROM_MS <= time["early_ms"]
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
@@ -237,7 +260,8 @@ def unread_time_warning(report: Mapping[str, Any]) -> list[str]:
         return []
     found = ", ".join(f'{_shown(each["name"])} ("{_shown(each["example"])}")' for each in report["unread_times"])
     return [
-        f"WARNING: the event time is the Kafka timestamp, not {found}: a time is ISO 8601 or a number since the epoch.",
+        f"WARNING: the event time is the Kafka timestamp, not {found}: a time is ISO 8601 or a number since the epoch,",
+        "  in one unit, in nearly all records, and in no list.",
         "  A function of your own can convert it: splitter.python, docs/how-to/python.md",
     ]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields, unread_times
+from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields, unread_time_of_lines, unread_times
 from skewless.lab.inspection.format_detection import detect, detect_in
 from skewless.parsing.envelopes import ENVELOPES
 
@@ -184,6 +184,45 @@ def test_detect_values_of_several_kinds_have_their_shares() -> None:
     assert detect(documents()).kinds == {}
 
 
+def test_time_fields_basic_form_of_iso_8601_is_read() -> None:
+    values: list[bytes | None] = [b'{"at": "20261128T103000Z", "day": "20261128", "n": 20261128}'] * 10
+    assert time_fields(detect(values)) == [TimeField("at", "iso8601")]
+
+
+@pytest.mark.parametrize(
+    ("records", "name"),
+    [
+        ([{"at": "2026-11-28T10:30:00Z"} if number % 4 else {} for number in range(40)], "at"),
+        ([{"at": 1_795_862_000 * (1000 if number % 4 else 1)} for number in range(40)], "at"),
+        ([{"readings": [{"t": 1_795_862_000_000}]}] * 40, "readings[].t"),
+    ],
+    ids=["not in all records", "in two units", "in a list"],
+)
+def test_unread_times_are_those_that_cannot_be_the_event_time(records: list[dict[str, Any]], name: str) -> None:
+    found = detect([json.dumps({"user": f"u{i % 9}"} | each).encode() for i, each in enumerate(records)])
+    assert list(unread_times(found)) == [name]
+    assert list(key_fields(found, time_fields(found))) == ["user"]
+
+
+@pytest.mark.parametrize(
+    ("line", "time"),
+    [
+        ("2026-11-28 10:30:00.123 ERROR svc0: {} words", "2026-11-28 10:30"),
+        ("ts=2026-11-28T10:30:00Z level=info n={}", "2026-11-28T10:30"),
+        ("127.0.0.1 - - [28/Nov/2026:10:30:00 +0000] GET /{}", "28/Nov/2026:10:30"),
+        ("order {} of 2026-11-28", None),
+    ],
+)
+def test_unread_time_of_lines_is_that_of_nearly_all_lines(line: str, time: str | None) -> None:
+    assert unread_time_of_lines(line.format(number).encode() for number in range(40)) == time
+    assert unread_time_of_lines([None, b"\xff", *[line.encode()] * 10]) is None
+
+
+def test_key_fields_fraction_with_a_comma_is_none() -> None:
+    found = detect([f"S{number % 7};{number % 9},{number % 10};x".encode() for number in range(40)])
+    assert 1 not in key_fields(found, ())
+
+
 @pytest.mark.parametrize(
     ("time", "is_one"),
     [
@@ -195,6 +234,12 @@ def test_detect_values_of_several_kinds_have_their_shares() -> None:
         ("Sat, 28 Nov 2026 10:30:00 GMT", True),
         ("Sat Nov 28 10:30:00 2026", True),
         ("Nov 28 10:30:00", True),
+        ("2026-11-28 10:30:00 UTC", True),
+        ("2026-11-28T10:30:00.123+01:00[Europe/Vienna]", True),
+        ("20261128103000", True),
+        (20261128103000, True),
+        (20261328103000, False),
+        ("20261128T103000Z", False),
         ("2026-11-28T10:30:00Z", False),
         ("10.0.0.1", False),
         ("555-123-4567", False),
@@ -205,4 +250,4 @@ def test_detect_values_of_several_kinds_have_their_shares() -> None:
 )
 def test_unread_times_are_those_in_other_forms(time: Any, *, is_one: bool) -> None:
     values: list[bytes | None] = [json.dumps({"key": "a", "when": time}).encode()] * 10
-    assert unread_times(detect(values)) == ({"when": time} if is_one else {})
+    assert unread_times(detect(values)) == ({"when": str(time)} if is_one else {})

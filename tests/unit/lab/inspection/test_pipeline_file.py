@@ -65,6 +65,17 @@ def test_pipeline_file_of_times_before_1970_accepts_its_records(year: int, tmp_p
     assert sum(result.count for result in outcome.results) == len(records)
 
 
+def test_pipeline_file_few_times_in_another_unit_are_invalid_and_not_of_1970(tmp_path: Path) -> None:
+    records = [{"who": f"p{i % 9}", "at": (1_700_000_000 + i) * (1 if i < 6 else 1000)} for i in range(200)]
+    report = report_of([json.dumps(record).encode() for record in records])
+    text = pipeline_file(report, choices_of(report), {}, NOW_MS)
+    assert "before 1990 if their unit is ms. They are probably in another unit." in text
+    outcome = outcome_of(settings_of(text, tmp_path), records, NOW_MS)
+    assert (len(outcome.invalid), sum(result.count for result in outcome.results)) == (6, 194)
+    usual = report_of(clicks())
+    assert "1990" not in pipeline_file(usual, choices_of(usual), {}, NOW_MS)
+
+
 def test_pipeline_file_of_times_ahead_of_the_clock_warns() -> None:
     report = report_of(clicks())
     last_ms = report["times"][-1]["last_ms"]
