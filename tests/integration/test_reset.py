@@ -8,6 +8,7 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -114,6 +115,40 @@ def test_reset_delete_leaves_only_the_source(broker: str, tmp_path: Path) -> Non
         0,
         f"pipeline {pipeline.name} has no topics, groups or rows: nothing to remove\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("parts", "code", "message"),
+    [
+        ({"source": {"topic": "clciks"}}, 3, "topic clciks does not exist at "),
+        (
+            {"router": {"workers": 9}, "worker_input": {}},
+            2,
+            "router.workers: 9 is more than the 8 partitions of topic ",
+        ),
+        ({"topics": {"options": {"aggregates": {"retention.msec": "1"}}}}, 3, "creating topic {name}.aggregates at "),
+    ],
+    ids=["source", "workers", "option"],
+)
+def test_reset_to_start_with_settings_that_create_no_topics_removes_nothing(
+    broker: str, tmp_path: Path, parts: dict[str, Any], code: int, message: str
+) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    before = own_topics(pipeline)
+    pipeline.file.write_text(json.dumps(json.loads(pipeline.file.read_text()) | parts))
+    result = reset(pipeline, "--to-start", "--yes")
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert message.format(name=pipeline.name) in result.stderr
+    assert own_topics(pipeline) == before
+
+
+def test_reset_to_start_keeps_the_partitions_of_worker_input(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), worker_input={"max_workers": 20}, router={"workers": 18})
+    document = json.loads(pipeline.file.read_text())
+    del document["worker_input"]
+    pipeline.file.write_text(json.dumps(document))
+    assert reset(pipeline, "--to-start", "--yes").exit_code == 0
+    assert Admin(pipeline.settings.kafka).partition_counts()[f"{pipeline.name}.worker-input"] == 20
 
 
 @pytest.mark.thorough

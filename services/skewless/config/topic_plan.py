@@ -143,6 +143,21 @@ def planned(settings: PipelineSettings) -> tuple[list[TopicSpec], Mapping[str, T
     return specs, existing
 
 
+def for_new_topics(settings: PipelineSettings) -> PipelineSettings:
+    """Return the settings with which `apply` creates all topics after the existing ones are removed.
+
+    `worker_input.max_workers` gets its value from the existing topics if it is unset. Raises the errors of `apply`,
+    also those of brokers that would refuse a topic. Changes nothing.
+    """
+    admin = Admin(settings.kafka)
+    settings = with_max_workers(settings, admin.partition_counts())
+    own = {settings.topic(topic.name) for topic in topology.TOPICS}
+    counts = {name: count for name, count in _user_counts(settings).items() if name not in own}
+    for spec in _specs(admin, settings, counts):
+        admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options, spec.optional, only_check=True)
+    return settings
+
+
 def check(settings: PipelineSettings) -> Report:
     """Verify the topics without any change. Raises the errors of `apply`; a missing topic is a difference."""
     admin = Admin(settings.kafka)
@@ -396,15 +411,24 @@ def _describe(
     admin: Admin, settings: PipelineSettings, *, wait_for_all: bool = False
 ) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
     """Return the specifications of all topics, and the descriptions of those that exist by name; see `describe`."""
-    counts = _partition_counts(settings, *settings.user_topics.values(), *settings.table_topics.values())
+    specs = _specs(admin, settings, _user_counts(settings))
+    existing = admin.describe([spec.name for spec in specs], wait_for_all=wait_for_all)
+    admin.check_visible(spec.name for spec in specs if spec.name not in existing)
+    return specs, existing
+
+
+def _user_counts(settings: PipelineSettings) -> dict[str, int]:
+    """Return the partition counts of all visible topics. Raises BrokerError if a topic of the user is missing."""
+    return _partition_counts(settings, *settings.user_topics.values(), *settings.table_topics.values())
+
+
+def _specs(admin: Admin, settings: PipelineSettings, counts: Mapping[str, int]) -> list[TopicSpec]:
+    """Return the specifications of all topics. `counts` are the partition counts of the existing ones."""
     _refuse(_joined_partitions_problems(settings, counts))
     _refuse(_retention_problems(settings, admin))
     _refuse(_table_problems(settings, admin))
     join_partitions = max((counts[topic] for topic in _joined_topics(settings)), default=1)
-    specs = desired_topics(settings, _tuples_partitions(settings, counts, join_partitions), join_partitions)
-    existing = admin.describe([spec.name for spec in specs], wait_for_all=wait_for_all)
-    admin.check_visible(spec.name for spec in specs if spec.name not in existing)
-    return specs, existing
+    return desired_topics(settings, _tuples_partitions(settings, counts, join_partitions), join_partitions)
 
 
 def _tuples_partitions(settings: PipelineSettings, counts: Mapping[str, int], join_partitions: int) -> int:

@@ -45,6 +45,8 @@ def reset(file: Path | None, *, to_start: bool, delete: bool, dry_run: bool, yes
     from skewless.config import topic_plan
     from skewless.operations.reset import leftovers, remove, wait_until_stopped
 
+    if to_start:
+        settings = topic_plan.for_new_topics(settings)  # before anything is removed that it could not create again
     wait_until_stopped(settings, lambda line: click.echo(line, err=True))
     with _database(settings) as database:
         left = leftovers(settings, database)

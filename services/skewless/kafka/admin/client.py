@@ -106,24 +106,32 @@ class Admin:
         """Return the number of brokers of the cluster."""
         return len(self._metadata().brokers)
 
-    def create(
+    def create(  # noqa: PLR0913 - the last one by name
         self,
         name: str,
         partitions: int,
         replication_factor: int | None,
         options: Mapping[str, str],
         optional: Collection[str] = OPTIONAL.keys(),
+        *,
+        only_check: bool = False,
     ) -> bool:
         """Create a topic. Returns False if it exists: another process has just created it.
 
         `replication_factor` None: the default of the brokers (KIP-464, Kafka 2.4 and later). An option of `optional`
         that the brokers do not know is left out. The option that it has replaced, if any, gets its value.
+
+        With `only_check`, the brokers check the request and create nothing. It is that of a topic with another name,
+        because the topic itself may exist.
         """
+        requested = f"{name}.check" if only_check else name
         replicas = _BROKER_DEFAULT if replication_factor is None else replication_factor
         remaining = dict(options)
         while True:
-            topic = NewTopic(name, partitions, replicas, config=remaining)
-            future = self._client.create_topics([topic], request_timeout=self._kafka.connect_timeout_s)[name]
+            topic = NewTopic(requested, partitions, replicas, config=remaining)
+            future = self._client.create_topics(
+                [topic], request_timeout=self._kafka.connect_timeout_s, validate_only=only_check
+            )[requested]
             try:
                 future.result()
             except KafkaException as error:
