@@ -142,6 +142,18 @@ def test_reset_to_start_with_settings_that_create_no_topics_removes_nothing(
     assert own_topics(pipeline) == before
 
 
+def test_reset_to_start_with_nothing_to_remove_creates_the_topics(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    before = own_topics(pipeline)
+    assert reset(pipeline, "--delete", "--yes").exit_code == 0  # as if `reset --to-start` was interrupted then
+    assert "nothing to remove\n" in reset(pipeline, "--to-start", "--dry-run").stdout
+    assert own_topics(pipeline) == set()
+    again = reset(pipeline, "--to-start", "--yes")
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert {line.split()[-1] for line in again.stdout.splitlines() if line.startswith("created")} == before
+    assert own_topics(pipeline) == before
+
+
 def test_reset_to_start_keeps_the_partitions_of_worker_input(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1), worker_input={"max_workers": 20}, router={"workers": 18})
     document = json.loads(pipeline.file.read_text())

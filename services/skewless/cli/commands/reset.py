@@ -52,14 +52,13 @@ def reset(file: Path | None, *, to_start: bool, delete: bool, dry_run: bool, yes
         left = leftovers(settings, database)
         if left.is_nothing:
             click.echo(f"pipeline {settings.name} has no topics, groups or rows: nothing to remove")
-            return
-        _print_plan(settings, left, to_start=to_start)
-        if dry_run:
-            return
-        if not yes:
-            _ask(settings)
-        remove(settings, left, database, click.echo)
-    if to_start:
+        else:
+            _print_plan(settings, left, to_start=to_start)
+            if not (dry_run or yes):
+                _ask(settings)
+            if not dry_run:
+                remove(settings, left, database, click.echo)
+    if to_start and not dry_run:
         for topic in topic_plan.apply(settings).created:
             click.echo(f"created topic {topic}")
 
