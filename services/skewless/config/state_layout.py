@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_columns_of
+from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, ResultField, wire_columns_of
 from skewless.algorithms.value_type import VALUE
 from skewless.algorithms.windowing.assigner import CalendarWindows
 from skewless.config.pipeline_settings import PipelineSettings
@@ -18,6 +18,7 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.settings_base import SettingsModel
 from skewless.wire.state_schema import (
     DIGEST_CHARACTERS,
+    MEANING_BITS,
     PARSING,
     PARSING_CHARACTERS,
     AnySchema,
@@ -43,7 +44,21 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         late_rule=settings.event_time.late_rule,
         parsing=_parsing_digests(settings.splitter, _calendar_grid(settings)) if _needs_0_3(settings) else "",
         top=_ranks_digest(settings),
+        results=tuple(sorted(map(_meaning, settings.results))),
     )
+
+
+def _meaning(result: ResultField) -> int:
+    """Return the digests of the name of a result, and of what it is: its aggregate with its arguments, and its value.
+
+    The names of columns contain the value and most arguments, the name that the result has by default the others.
+    """
+    what = [result.aggregate.name, result.aggregate.result_name(VALUE), [column.name for column in result.columns]]
+    name_bits, what_bits = (
+        int.from_bytes(hashlib.sha256(json.dumps(described).encode()).digest()[: MEANING_BITS // 8], "big")
+        for described in (result.name, what)
+    )
+    return name_bits << MEANING_BITS | what_bits
 
 
 def _ranks_digest(settings: PipelineSettings) -> str:

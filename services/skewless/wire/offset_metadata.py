@@ -36,27 +36,33 @@ class OffsetMetadata(NamedTuple):
 def encode_offset_metadata(
     checkpoint: str, schema: AnySchema | None, topic_id: int | None = None, changelog_id: int | None = None
 ) -> str:
-    """Return the metadata of an offset. It is without the ids of topics next to a checkpoint that leaves no room.
+    """Return the metadata of an offset.
 
-    The id of a changelog is written only with that of the topic.
+    It is without the ids of topics, and without the meanings of results (`StateSchema.results`), next to a checkpoint
+    that leaves no room. The id of a changelog is written only with that of the topic.
     """
     if schema is None:
         return checkpoint
-    metadata = f"{checkpoint}{_SEPARATOR}{encode_schema(schema)}"
+    schema_text = encode_schema(schema)
+    room = MAX_CHARACTERS - len(checkpoint) - len(_SEPARATOR)
     for known_id in (topic_id, changelog_id):
-        if known_id is None or len(metadata) + _ID_CHARACTERS > MAX_CHARACTERS:
+        if known_id is None or len(schema_text) + _ID_CHARACTERS > room:
             break
-        metadata += _white_space(known_id)
-    return metadata
+        schema_text += _white_space(known_id)
+    if isinstance(schema, StateSchema):
+        meanings = "".join(map(_white_space, schema.results))
+        if len(meanings) + len(schema_text) <= room:
+            schema_text = meanings + schema_text
+    return f"{checkpoint}{_SEPARATOR}{schema_text}"
 
 
-def _white_space(topic_id: int) -> str:
-    """Return the id as white space after the JSON of the schema.
+def _white_space(number: int) -> str:
+    """Return an id, or the meaning of a result, as white space after or before the JSON of the schema.
 
     Version 0.2.0 skips it. Any other addition would make that version refuse the checkpoint, and processes of both
     versions have the same consumer group while the replicas of a stage are replaced.
     """
-    return "".join(_DIGITS[topic_id >> shift & 3] for shift in range(_ID_BITS - 2, -1, -2))
+    return "".join(_DIGITS[number >> shift & 3] for shift in range(_ID_BITS - 2, -1, -2))
 
 
 def _ids(schema_text: str) -> Iterator[int | None]:
@@ -65,6 +71,12 @@ def _ids(schema_text: str) -> Iterator[int | None]:
     for start in (0, _ID_CHARACTERS):
         is_known = len(digits) in (_ID_CHARACTERS, 2 * _ID_CHARACTERS) and start < len(digits)
         yield _id(digits[start : start + _ID_CHARACTERS]) if is_known else None
+
+
+def _meanings(schema_text: str) -> tuple[int, ...]:
+    """Return the meanings of results, which precede the JSON."""
+    length = len(schema_text) - len(schema_text.lstrip(_DIGITS))
+    return tuple(_id(schema_text[start : start + _ID_CHARACTERS]) for start in range(0, length, _ID_CHARACTERS))
 
 
 def _id(digits: str) -> int:
@@ -82,6 +94,8 @@ def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
     except msgspec.DecodeError:
         return OffsetMetadata(checkpoint or None, None, from_0_1=_version(schema_text) in VERSIONS_OF_0_1)
     topic_id, changelog_id = _ids(schema_text)
+    if isinstance(schema, StateSchema):
+        schema = msgspec.structs.replace(schema, results=_meanings(schema_text))
     return OffsetMetadata(checkpoint or None, schema, topic_id=topic_id, changelog_id=changelog_id)
 
 

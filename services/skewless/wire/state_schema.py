@@ -29,6 +29,7 @@ PARSING = (
 )
 """Settings by which the splitter reads records. Results of a window must not mix two versions of them."""
 PARSING_CHARACTERS = 4
+MEANING_BITS = 16
 
 
 Engine = Literal["services", "spark"]
@@ -67,6 +68,11 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     incomplete."""
     top: str = ""
     """Digest of `aggregator.top`, the names of results and `aggregator.numbers`. Empty: keys are not ranked."""
+    results: tuple[int, ...] = ()
+    """A number for each result: MEANING_BITS of a digest of its name, and as many of what it is. Empty: unknown.
+
+    It is not a part of the JSON, because version 0.3 would refuse it: see `encode_offset_metadata`.
+    """
 
     def __post_init__(self) -> None:
         """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
@@ -109,8 +115,11 @@ VERSIONS_OF_0_1 = (1, 2)
 def encode_schema(schema: AnySchema) -> str:
     """Return the JSON of a schema. Last fields with their default are left out, so that version 0.2.0 reads it, too.
 
-    Processes of both versions have the same consumer group while the replicas of a stage are replaced.
+    Processes of both versions have the same consumer group while the replicas of a stage are replaced. The JSON is
+    without the field `results`.
     """
+    if isinstance(schema, StateSchema):
+        schema = msgspec.structs.replace(schema, results=())
     items = msgspec.to_builtins(schema)
     if isinstance(schema, StateSchema):
         for default in reversed(StateSchema.__struct_defaults__):
@@ -178,6 +187,8 @@ def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Ite
     if previous.columns != current.columns:
         needed = _columns_text(previous).removeprefix("the columns ")
         yield f"aggregator.aggregates: needs {_columns_text(current)}, needed {needed}"
+    if _names(previous, current) & _names(current, previous):
+        yield "aggregator.aggregates: a result has another aggregate, value or argument than the one of its name had"
     if previous.top and current.top and previous.top != current.top:
         yield "aggregator.top: it, the names of results or aggregator.numbers are not what they were"
     if previous.parsing and current.parsing:
@@ -185,6 +196,11 @@ def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Ite
             part = slice(i * PARSING_CHARACTERS, (i + 1) * PARSING_CHARACTERS)
             if previous.parsing[part] != current.parsing[part]:
                 yield f"{path}: is not what it was"
+
+
+def _names(schema: StateSchema, other: StateSchema) -> set[int]:
+    """Return the digests of the names of those results that the other schema does not have."""
+    return {number >> MEANING_BITS for number in set(schema.results) - set(other.results)}
 
 
 def _columns_text(schema: StateSchema) -> str:

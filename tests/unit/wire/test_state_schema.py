@@ -49,6 +49,9 @@ LARGEST = StateSchema(
     parsing="k" * PARSING_CHARACTERS * len(PARSING),
     top="k" * PARSING_CHARACTERS,
 )
+TWO_VALUES: dict[str, Any] = {
+    "splitter": {"format": "json", "key": {"field": "k"}, "values": {"a": {"field": "a"}, "b": {"field": "b"}}}
+}
 
 
 def schema(**parts: Any) -> StateSchema:
@@ -197,6 +200,45 @@ def test_incompatibilities_of_ranks_exist_only_between_two_settings() -> None:
         assert list(incompatibilities(previous, current)) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_refused"),
+    [
+        ([{"sum": "a", "as": "x"}, {"sum": "b", "as": "y"}], [{"sum": "b", "as": "x"}, {"sum": "a", "as": "y"}], True),
+        ([{"sum": "a", "as": "x"}, "count"], [{"mean": "a", "as": "x"}, "count"], True),
+        ([{"quantile": "a", "at": [0.5], "as": "q"}], [{"quantile": "a", "at": [0.9], "as": "q"}], True),
+        ([{"sum": "a", "as": "x"}, "count"], ["count", {"sum": "a", "as": "x"}], False),
+        ([{"sum": "a", "as": "x"}, "count"], [{"sum": "a", "as": "y"}, "count"], False),
+        (["count", {"sum": "a"}], ["count", {"sum": "a"}, {"mean": "a"}], False),
+        (["count", {"sum": "a"}, {"mean": "a"}], ["count", {"sum": "a"}], False),
+        ([{"quantile": "a", "at": [0.5]}], [{"quantile": "a", "at": [0.5, 0.9]}], False),
+    ],
+    ids=["values", "aggregate", "argument", "order", "name", "added", "removed", "quantile added"],
+)
+def test_incompatibilities_of_results_exist_only_if_a_name_gets_another_meaning(
+    before: list[Any], after: list[Any], *, is_refused: bool
+) -> None:
+    former, current = (schema(aggregator={"aggregates": aggregates}, **TWO_VALUES) for aggregates in (before, after))
+    written = encode_offset_metadata("x", former, 7, 8)
+    assert decode_offset_metadata(written) == OffsetMetadata("x", former, topic_id=7, changelog_id=8)
+    lines = list(incompatibilities(former, current))
+    assert len(lines) == is_refused
+    assert all(line.startswith("aggregator.aggregates: a result has another aggregate, ") for line in lines)
+    of_0_3 = msgspec.structs.replace(former, results=())
+    assert list(incompatibilities(of_0_3, current)) == []
+    _, _, schema_text = written.partition("\n")  # as version 0.3 does
+    assert msgspec.json.decode(schema_text, type=AnySchema) == of_0_3
+
+
+def test_offset_metadata_without_room_has_no_meanings_of_results() -> None:
+    current = schema()
+    largest = "x" * (KAFKA_LIMIT - len(encode_offset_metadata("", current, 7, 8)))
+    for checkpoint, results in ((largest, current.results), (f"{largest}x", ())):
+        written = encode_offset_metadata(checkpoint, current, 7, 8)
+        assert len(written) <= KAFKA_LIMIT
+        expected = OffsetMetadata(checkpoint, msgspec.structs.replace(current, results=results), False, 7, 8)
+        assert decode_offset_metadata(written) == expected
+
+
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Asia/Kathmandu"])
 @pytest.mark.parametrize("late_rule", ["window_end", "event_time"])
 def test_incompatibilities_name_an_earliest_time_that_moves_windows_off_their_panes(zone: str, late_rule: str) -> None:
@@ -216,10 +258,11 @@ def test_incompatibilities_name_an_earliest_time_that_moves_windows_off_their_pa
 
 def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
     values: dict[str, Any] = {"columns": "max", "emit": "final", "late_rule": "event_time", "engine": "spark"}
-    values |= {"parsing": LARGEST.parsing[:-1] + "K", "top": "K"}
+    values |= {"parsing": LARGEST.parsing[:-1] + "K", "top": "K", "results": (2,)}
+    largest = msgspec.structs.replace(LARGEST, results=(1,))
     for field in msgspec.structs.fields(StateSchema):
-        other = msgspec.structs.replace(LARGEST, **{field.name: values.get(field.name, 1)})
-        assert len(list(incompatibilities(LARGEST, other))) == 1, field.name
+        other = msgspec.structs.replace(largest, **{field.name: values.get(field.name, 1)})
+        assert len(list(incompatibilities(largest, other))) == 1, field.name
 
 
 READING: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
@@ -263,12 +306,12 @@ def test_incompatibilities_with_checkpoints_that_do_not_say_how_records_were_rea
     [
         {"worker": {"pane_s": 5}},
         {"aggregator": {"window": {"size_s": 60}}},
-        {"aggregator": {"aggregates": ["sum", "count", "mean"]}},
+        {"aggregator": {"aggregates": ["sum", "count"]}},
         {"aggregator": {"closed_window_retention_s": 5}},
         {"event_time": {"idle_timeout_s": None}},
         {"router": {"workers": 3, "grouping": "key"}},
     ],
-    ids=["pane", "the same window", "same columns", "kept windows", "idle", "routing"],
+    ids=["pane", "the same window", "order of aggregates", "kept windows", "idle", "routing"],
 )
 def test_state_schema_ignores_settings_that_state_does_not_depend_on(changed: dict[str, Any]) -> None:
     assert schema(**changed) == schema()
@@ -286,7 +329,7 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
 
 def test_state_schema_of_version_0_2_is_read_and_written_if_the_key_has_no_parts() -> None:
     written = 'x\n[3,60000,60000,"count,sum",0,16,4,"updates",0]'
-    of_0_2 = schema(event_time=RULE_OF_0_2)
+    of_0_2 = msgspec.structs.replace(schema(event_time=RULE_OF_0_2), results=())
     assert decode_offset_metadata(written).state_schema == of_0_2
     assert encode_offset_metadata("x", of_0_2) == written
     composite = schema(splitter={"key": {"fields": [{"field": "a"}, {"field": "b"}]}})
@@ -304,7 +347,7 @@ def test_incompatibilities_of_default_settings_with_version_0_2_name_the_rule_an
 def test_state_schema_of_version_0_2_with_many_columns_is_that_of_their_digest() -> None:
     columns = "count,first_order:binary,last_order:binary,max,min,sum"
     metadata = decode_offset_metadata(f'x\n[3,60000,60000,"{columns}",0,16,4,"updates",0]')
-    current = msgspec.structs.replace(schema(event_time=RULE_OF_0_2), columns=columns)
+    current = msgspec.structs.replace(schema(event_time=RULE_OF_0_2), columns=columns, results=())
     assert metadata.state_schema == current
     assert current.columns.startswith(DIGEST)
 
