@@ -165,6 +165,8 @@ class SourceSettings(SettingsModel):
                     "the number of a partition" if self.topics is None else "topic and partition, for example clicks/3"
                 )
                 problems.append(f"skip_to.{key}: the name should be {form}")
+            elif match[1] is not None and match[1] not in self.select((match[1],)):
+                problems.append(f"skip_to.{key}: topics does not select {match[1]}; correct the name, or remove it")
         if problems:
             raise InvalidSettingsError(*problems)
         return self

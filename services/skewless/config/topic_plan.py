@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
-from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.pipeline_settings import PipelineSettings, SourceSettings
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError
 from skewless.kafka.admin.client import Admin, TopicDescription
 from skewless.kafka.admin.topic_options import COMPACTION_OPTIONS, OPTIONAL
@@ -244,16 +244,32 @@ def check_stage(settings: PipelineSettings, stage: topology.Stage, counts: Mappi
             check_visible(settings, counts, *settings.table_topics.values())
             _refuse(_table_problems(settings, Admin(settings.kafka)))
         if "source" in stage.inputs_of(settings):
-            check_visible(settings, counts, tuples)
-            check_source_topics(
-                {topic: counts[topic] for topic in settings.full_names("source", counts)}, counts[tuples]
-            )
+            _check_sources(settings, tuples, counts)
     for topic in topology.needed_topics(settings):
         name, equal = settings.topic(topic.name), references.get(topic.partitions)
         if equal is not None and {name, equal} <= counts.keys():
             require_equal_partitions(counts[name], counts[equal], f"topic {name}", f"topic {equal}")
     if problems := list(_changed_counts(settings, counts)):
         raise ConfigurationError(*problems)
+
+
+def _check_sources(settings: PipelineSettings, tuples: str, counts: Mapping[str, int]) -> None:
+    """Check the partition counts of the source topics, and `source.skip_to`. `tuples` is the full name of its topic."""
+    check_visible(settings, counts, tuples)
+    sources = {topic: counts[topic] for topic in settings.full_names("source", counts)}
+    check_source_topics(sources, counts[tuples])
+    if problems := list(_skip_to_problems(settings.aggregated, sources)):
+        raise ConfigurationError(*problems)
+
+
+def _skip_to_problems(source: SourceSettings, counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each partition of `source.skip_to` that does not exist. `counts` are those of source topics."""
+    for key in source.skip_to:
+        name, _, partition = key.rpartition("/")
+        topic = name or str(source)
+        if int(partition) >= counts.get(topic, 0):
+            found = f"has {counts[topic]} partitions" if topic in counts else "does not exist"
+            yield f"source.skip_to.{key}: topic {topic} {found}; correct the name, or remove it"
 
 
 def _visible(settings: PipelineSettings, name: str, counts: Mapping[str, int]) -> tuple[str, ...]:

@@ -47,6 +47,11 @@ def settings(source: dict[str, Any], **parts: Any) -> PipelineSettings:
         ),
         ("{topics: [a], skip_to: {3: 1}}", ["source.skip_to.3: the name should be topic and partition, for example"]),
         ("{topic: a, skip_to: {a/3: 1}}", ["source.skip_to.a/3: the name should be the number of a partition"]),
+        (
+            "{topics: [a, b], skip_to: {a/3: 1, c/0: 1}}",
+            ["source.skip_to.c/0: topics does not select c; correct the name"],
+        ),
+        ("{topics: {match: 'a-.*'}, skip_to: {a-b/3: 1, a/0: 1}}", ["source.skip_to.a/0: topics does not select a; "]),
         ("{topics: [a], start: newest, skip_to: {a/3: -1}}", ["source.start: ", "source.skip_to.a/3: "]),
     ],
 )

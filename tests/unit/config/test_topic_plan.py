@@ -54,6 +54,31 @@ def test_check_stage_source_with_too_many_partitions_is_refused(stage: topology.
         check_stage(settings, stage, counts)
 
 
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ({"topic": "a", "skip_to": {"2": 5}}, "source.skip_to.2: topic a has 2 partitions; correct the name"),
+        (
+            {"topics": ["a", "b"], "skip_to": {"a/1": 5, "b/1": 5}},
+            "source.skip_to.b/1: topic b has 1 partitions; correct the name",
+        ),
+        (
+            {"topics": {"match": "."}, "skip_to": {"b/0": 5, "c/0": 5}},
+            "source.skip_to.c/0: topic c does not exist; correct the name",
+        ),
+    ],
+    ids=["number", "list", "pattern"],
+)
+def test_check_stage_partition_of_skip_to_that_does_not_exist_is_refused(source: dict[str, Any], problem: str) -> None:
+    settings = PipelineSettings.model_validate({"name": "p", "source": source})
+    counts = {"a": 2, "b": 1, "p.tuples": 2}
+    with pytest.raises(ConfigurationError) as caught:
+        check_stage(settings, topology.stage("splitter"), counts)
+    (found,) = caught.value.problems
+    assert found.startswith(problem)
+    check_stage(settings, topology.stage("splitter"), counts | {"a": 3, "b": 2, "c": 1, "p.tuples": 3})
+
+
 def unset(workers: int) -> PipelineSettings:
     return PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}, "router": {"workers": workers}})
 
