@@ -13,7 +13,9 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Record, Source, create_topics, read
+from helpers.waiting import until
 from skewless.cli.main import main
+from skewless.kafka.admin.client import Admin
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.wire.record import OutputRecord
 
@@ -45,8 +47,8 @@ def write_dead_letters(pipeline: Pipeline, letters: Iterable[tuple[int, int, str
         invalid = records.get((partition, offset))
         texts = {"topic": topic or pipeline.source.topic, "partition": str(partition), "offset": str(offset)}
         headers = {f"__skewless.errors.{name}": text.encode() for name, text in (texts | {"reason": reason}).items()}
-        value = invalid.value if invalid else b"?"
-        producer.produce(pipeline.settings.topic("dead-letters"), value, partition=partition, headers=headers)
+        key, value = (invalid.key, invalid.value) if invalid else (None, b"?")
+        producer.produce(pipeline.settings.topic("dead-letters"), value, key, partition=partition, headers=headers)
     assert producer.flush(60) == 0
 
 
@@ -143,6 +145,21 @@ def test_replay_deleted_and_internal_records_are_left_out(pipeline: Pipeline, br
     assert "1 record replayed" in answer
     assert f"left out: 2 records no longer in topic {pipeline.source.topic}\n" in answer
     assert "left out: 1 record of other topics" in answer
+
+
+def test_replay_of_a_topic_created_again_leaves_out_its_other_records(pipeline: Pipeline, broker: str) -> None:
+    source = pipeline.source
+    pipeline.admin.delete_topics([source.topic])[source.topic].result()
+    until(lambda: source.topic not in Admin(pipeline.settings.kafka).partition_counts())
+    create_topics(broker, {source.topic: 2})
+    of_0 = [Record(0, 0, START_MS, key, b"{", {}) for key in (b"k", b"other")]
+    source.send_complete([*of_0, Record(1, 0, START_MS, None, b'{"key": "a", "value": 1}', {})])
+    write_dead_letters(pipeline, [(0, 1, MALFORMED)])
+    answer = replay(pipeline)
+    assert "2 records replayed" in answer
+    assert "left out: 1 record replayed before" in answer
+    assert f"left out: 1 record no longer in topic {source.topic}\n" in answer
+    assert {(record.key, record.value) for record in replayed(pipeline)} == {(b"k", b"{"), (b"other", b"{")}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
@@ -71,6 +71,12 @@ class DeadLetter(NamedTuple):
         """Traceback of the function of `splitter.python`, if it failed for the record."""
         return None if self.headers.traceback is UNSET else self.headers.traceback
 
+    def is_of(self, record: Original) -> bool:
+        """Return whether a record has the key and the value of the dead letter, which may be cut off."""
+        return _is_cut(self.key, record.key, self.headers.key_bytes) and _is_cut(
+            self.value, record.value, self.headers.value_bytes
+        )
+
     @property
     def is_whole(self) -> bool:
         """Whether the dead letter contains the whole key and value."""
@@ -92,6 +98,13 @@ class Original(NamedTuple):
         return int(found) if found is not None and found.isdigit() else MAX_ATTEMPTS
 
 
+def _is_cut(part: bytes | None, whole: bytes | None, size: str | UnsetType) -> bool:
+    """Return whether a part is the beginning of a key or value of this size. Without a size, it is all of it."""
+    if size is UNSET or part is None or whole is None:
+        return part == whole
+    return len(whole) == int(size) and whole.startswith(part)
+
+
 @dataclass
 class ReplayReport:
     """Numbers of dead letters by what a replay did, or would do, with them."""
@@ -99,7 +112,7 @@ class ReplayReport:
     replayed: int = 0
     already_replayed: int = 0
     gone: int = 0
-    """The record is no longer in its topic."""
+    """The record is no longer in its topic: it was deleted, or another one has its offset in a topic created again."""
     other_topics: int = 0
     """The record is not in the topic that is replayed."""
     exhausted: int = 0
@@ -223,24 +236,24 @@ def _records_to_replay(
     report: ReplayReport,
 ) -> list[tuple[Position, Original, str]]:
     """Return the records of one topic to replay with their reasons, add them to `done`, and count all in the report."""
-    wanted: dict[Position, str] = {}
+    wanted: dict[Position, DeadLetter] = {}
     for letter in batch:
         if letter.origin in done or letter.origin in wanted:
             report.already_replayed += 1
-        else:
-            wanted[letter.origin] = letter.reason
+        if letter.origin not in done:
+            wanted[letter.origin] = letter  # the newest one, if the topic was created again
     chosen = []
     originals = read_positions(settings, batch[0].origin.topic, wanted)
-    for position, reason in wanted.items():
+    for position, letter in wanted.items():
         original = originals.get(position)
-        if original is None:
+        if original is None or not letter.is_of(original):
             report.gone += 1
         elif original.attempts >= max_attempts:
             report.exhausted += 1
         else:
-            chosen.append((position, original, reason))
+            chosen.append((position, original, letter.reason))
             report.replayed += 1
-            report.by_reason[reason] += 1
+            report.by_reason[letter.reason] += 1
             done.add(position)
     return chosen
 

@@ -8,10 +8,13 @@ from skewless.operations.dead_letters import (
     ATTEMPT_HEADER,
     MAX_ATTEMPTS,
     MAX_GAP,
+    DeadLetter,
     Original,
+    Position,
     decode_headers,
     offset_runs,
 )
+from skewless.wire.dead_letters import DeadLetterHeaders
 
 PREFIX = "__skewless.errors."
 
@@ -29,6 +32,30 @@ def test_decode_headers_of_another_program_are_none() -> None:
 def test_original_attempts_foreign_value_is_the_maximum(value: bytes | None, expected: int) -> None:
     assert Original(None, None, None, [(ATTEMPT_HEADER, value)]).attempts == expected
     assert Original(None, None, None, ()).attempts == 0
+
+
+@pytest.mark.parametrize(
+    ("letter", "size", "record", "expected"),
+    [
+        (b"abc", None, b"abc", True),
+        (b"abc", None, b"abcd", False),
+        (b"abc", "4", b"abcd", True),
+        (b"abc", "4", b"abcde", False),
+        (b"abc", "4", b"abxd", False),
+        (None, None, None, True),
+        (None, None, b"", False),
+        (b"abc", "4", None, False),
+    ],
+)
+def test_dead_letter_is_of_a_record_with_its_key_and_value(
+    letter: bytes | None, size: str | None, record: bytes | None, *, expected: bool
+) -> None:
+    for name, pair in (("key", (letter, b"v")), ("value", (b"k", letter))):
+        headers = DeadLetterHeaders("t", "0", "0", "reason", **({f"{name}_bytes": size} if size else {}))
+        found = DeadLetter(0, 0, Position("t", 0, 0), headers, *pair)
+        key, value = (record, b"v") if name == "key" else (b"k", record)
+        original = Original(key, value, None, ())
+        assert found.is_of(original) is expected
 
 
 @pytest.mark.parametrize(
