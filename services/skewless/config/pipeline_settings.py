@@ -656,6 +656,7 @@ class PipelineSettings(SettingsModel):
                     "records of a pair are texts, whose fields are not read"
                 )
             yield from self._lateness_of_pairs(self.joined)
+        yield from self._cleanup_problems()
         if topology.REPARTITIONED.holds(self):
             yield from self._retention_of_records(self.joined)
             if self.transport.guarantee != "exactly_once":
@@ -690,13 +691,28 @@ class PipelineSettings(SettingsModel):
             if matched := next(filter(pattern.matches, names), None):
                 yield f"source.topics.match: matches {matched}, {kind}; use a pattern that does not"
 
+    def _cleanup_problems(self) -> Iterator[str]:
+        """Yield a line for each topic that stages read, and whose records the options would delete before."""
+        for name, options in self.topics.options.items():
+            topic = topology.topic(name)
+            policy = options.get("cleanup.policy", topic.cleanup)
+            if policy != topic.cleanup and (not topic.public or name == self.own_source):
+                yield (
+                    f"topics.options.{name}.cleanup.policy: is {policy}, but stages read this topic and need "
+                    f"{topic.cleanup}; remove the option"
+                )
+
     def _retention_of_records(self, join: JoinSettings) -> Iterator[str]:
-        required_s = join.rules().retention_ms / 1000
-        if self.topics.internal_retention_s < required_s:
+        required_ms, reason = join.rules().retention_ms, "must keep records that wait for a partner"
+        if self.topics.internal_retention_s < required_ms / 1000:
             yield (
-                f"topics.internal_retention_s: is {self.topics.internal_retention_s:g}, set at least {required_s:g}: "
-                "left-records and right-records must keep records that wait for a partner"
+                f"topics.internal_retention_s: is {self.topics.internal_retention_s:g}, set at least "
+                f"{required_ms / 1000:g}: left-records and right-records {reason}"
             )
+        for name in ("left-records", "right-records"):
+            retention_ms = self.topics.options.get(name, {}).get("retention.ms", "")
+            if retention_ms.isdecimal() and int(retention_ms) < required_ms:
+                yield f"topics.options.{name}.retention.ms: is {retention_ms}, set at least {required_ms}: it {reason}"
 
     def _lateness_of_pairs(self, join: JoinSettings) -> Iterator[str]:
         if join.repartition == "always":

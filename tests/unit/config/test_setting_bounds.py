@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 from collections.abc import Iterator
 from typing import Any, get_args, get_origin
 
@@ -139,6 +141,39 @@ def test_settings_repartitioned_join_requires_the_retention_of_its_topics() -> N
     join = JOIN | {"repartition": "always", "sync_delay_s": 100_000}
     with pytest.raises(ValidationError, match=r"topics\.internal_retention_s: is 86400, set at least 10000"):
         PipelineSettings.model_validate({"name": "p", "join": join})
+
+
+def test_settings_options_that_delete_records_a_join_waits_for_are_refused() -> None:
+    join = JOIN | {"repartition": "always", "sync_delay_s": 100}
+    required_ms = PipelineSettings.model_validate({"name": "p", "join": join}).joined.rules().retention_ms
+    for retention_ms, is_refused in ((required_ms - 1, True), (required_ms, False), (-1, False)):
+        topics = {"options": {"right-records": {"retention.ms": str(retention_ms)}}}
+        problem = f"topics.options.right-records.retention.ms: is {retention_ms}, set at least {required_ms}: it must"
+        with pytest.raises(ValidationError, match=re.escape(problem)) if is_refused else contextlib.nullcontext():
+            PipelineSettings.model_validate({"name": "p", "join": join, "topics": topics})
+
+
+@pytest.mark.parametrize(
+    ("topic", "policy", "needed"),
+    [
+        ("tuples", "compact", "delete"),
+        ("partials", "compact,delete", "delete"),
+        ("enriched", "compact", "delete"),
+        ("aggregator-changelog", "delete", "compact"),
+        ("tuples", "delete", None),
+        ("hot-keys", "compact", None),
+        ("aggregates", "compact,delete", None),
+    ],
+)
+def test_settings_cleanup_of_a_topic_that_stages_read_is_not_an_option(
+    topic: str, policy: str, needed: str | None
+) -> None:
+    enrich = {"topic": "events", "tables": [{"topic": "t", "key": {"field": "id"}, "fields": {"a": "a"}}]}
+    document = {"name": "p", "source": {"topic": "p.enriched"}, "enrich": enrich}
+    topics = {"options": {topic: {"cleanup.policy": policy}}}
+    problem = f"topics.options.{topic}.cleanup.policy: is {policy}, but stages read this topic and need {needed}"
+    with pytest.raises(ValidationError, match=re.escape(problem)) if needed else contextlib.nullcontext():
+        PipelineSettings.model_validate(document | {"topics": topics})
 
 
 def test_settings_repartitioned_join_without_transactions_is_refused() -> None:
