@@ -197,6 +197,23 @@ def test_topics_retention_of_results_is_created_and_compared(settings: PipelineS
         topic_plan.check(settings)
 
 
+def test_topics_retention_of_internal_topics_is_compared_as_a_minimum(settings: PipelineSettings) -> None:
+    def kept_for(seconds: float) -> PipelineSettings:
+        return settings.model_copy(
+            update={"topics": settings.topics.model_copy(update={"internal_retention_s": seconds})}
+        )
+
+    topic_plan.apply(kept_for(3_600))
+    assert topic_plan.check(kept_for(1_800)).warnings == ()
+    command = "retention.ms is 3600000, should be at least 7200000; `kafka-configs.sh --alter --entity-type topics "
+    with pytest.raises(CheckFailedError) as caught:
+        topic_plan.check(kept_for(7_200))
+    internal = ("tuples", "worker-input", "partials")
+    assert [line.split(": ")[0] for line in str(caught.value).split("\n  ")[1:]] == [*map(settings.topic, internal)]
+    assert str(caught.value).count(command) == len(internal)
+    assert len(topic_plan.apply(kept_for(7_200)).warnings) == len(internal)
+
+
 def file_of(settings: PipelineSettings, folder: Path) -> str:
     file = folder / "pipeline.yaml"
     file.write_text(json.dumps(settings.model_dump(mode="json", exclude_unset=True)))

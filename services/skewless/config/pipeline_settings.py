@@ -283,7 +283,11 @@ class TopicSettings(SettingsModel):
         "that stages of 0.2 can be replaced one after the other.",
     )
     internal_retention_s: float = Field(
-        86_400.0, ge=60, le=315_360_000_000, description="Retention of internal topics in seconds."
+        86_400.0,
+        ge=60,
+        le=315_360_000_000,
+        description="Retention of internal topics in seconds, when they "
+        "are created. `skewless topics check` prints the command that changes it for those that exist.",
     )
     results_retention_s: float | None = Field(
         None,

@@ -19,6 +19,7 @@ from skewless.kafka.admin.topics import (
     differences,
     replication_warnings,
     require_equal_partitions,
+    short_retentions,
     timestamp_warnings,
 )
 from skewless.stages.router.settings import DEFAULT_MAX_WORKERS
@@ -131,7 +132,7 @@ def apply(settings: PipelineSettings) -> Report:
     if missing:
         admin.wait_for_leaders({spec.name: spec.partitions for spec in specs})
         existing = _verified(admin, settings)
-    return _report(admin, created, existing)
+    return _report(admin, settings, created, existing)
 
 
 def planned(settings: PipelineSettings) -> tuple[list[TopicSpec], Mapping[str, TopicDescription]]:
@@ -159,9 +160,15 @@ def for_new_topics(settings: PipelineSettings) -> PipelineSettings:
 
 
 def check(settings: PipelineSettings) -> Report:
-    """Verify the topics without any change. Raises the errors of `apply`; a missing topic is a difference."""
+    """Verify the topics without any change.
+
+    Raises the errors of `apply`. A missing topic is a difference, and so is one with a short retention.
+    """
     admin = Admin(settings.kafka)
-    return _report(admin, (), _verified(admin, with_max_workers(settings, admin.partition_counts())))
+    settings = with_max_workers(settings, admin.partition_counts())
+    existing = _verified(admin, settings)
+    _raise_if_any(list(_short_retentions(settings, existing)), settings)
+    return _report(admin, settings, (), existing)
 
 
 def with_max_workers(
@@ -208,9 +215,29 @@ def _verified(admin: Admin, settings: PipelineSettings) -> dict[str, TopicDescri
     return existing
 
 
-def _report(admin: Admin, created: Sequence[str], topics: Mapping[str, TopicDescription]) -> Report:
+def _short_retentions(settings: PipelineSettings, topics: Mapping[str, TopicDescription]) -> Iterator[str]:
+    """Yield a line for each topic that keeps records for less than `topics.internal_retention_s`.
+
+    A pipeline runs without this retention, for example after the setting was changed, so only `check` refuses it.
+    """
+    required_ms = {
+        settings.topic(topic.name): round(settings.topics.internal_retention_s * 1000)
+        for topic in topology.needed_topics(settings)
+        if topic.cleanup == "delete" and not topic.public
+        if "retention.ms" not in settings.topics.options.get(topic.name, {})
+    }
+    return short_retentions(required_ms, topics)
+
+
+def _report(
+    admin: Admin, settings: PipelineSettings, created: Sequence[str], topics: Mapping[str, TopicDescription]
+) -> Report:
     earlier = tuple(name for name in topics if name not in created)
-    warnings = (*replication_warnings(topics, admin.broker_count()), *timestamp_warnings(topics))
+    warnings = (
+        *replication_warnings(topics, admin.broker_count()),
+        *timestamp_warnings(topics),
+        *_short_retentions(settings, topics),
+    )
     return Report(tuple(created), earlier, topics, warnings)
 
 

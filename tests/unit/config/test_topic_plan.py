@@ -15,7 +15,13 @@ from skewless.config.topic_plan import check_stage, desired_topics, with_max_wor
 from skewless.errors import ConfigurationError
 from skewless.kafka.admin.client import TopicDescription
 from skewless.kafka.admin.topic_options import ANY_TIME_MS, TIMESTAMP_LIMITS
-from skewless.kafka.admin.topics import TopicSpec, differences, replication_warnings, timestamp_warnings
+from skewless.kafka.admin.topics import (
+    TopicSpec,
+    differences,
+    replication_warnings,
+    short_retentions,
+    timestamp_warnings,
+)
 
 SETTINGS = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
 
@@ -145,6 +151,13 @@ def test_topic_plan_cleanup_policy_in_another_order_is_no_difference() -> None:
     policy, retention = differences(spec, changed)
     assert policy.endswith("--entity-name p.aggregates --add-config cleanup.policy=[compact,delete]`")
     assert "retention.ms is 1, should be 60000" in retention
+
+
+@pytest.mark.parametrize(("found", "is_short"), [("59999", True), ("60000", False), ("60001", False), ("-1", False)])
+def test_short_retentions_are_below_the_minimum(found: str, *, is_short: bool) -> None:
+    lines = list(short_retentions({"p.tuples": 60_000}, {"p.tuples": TopicDescription(1, 1, {"retention.ms": found})}))
+    assert len(lines) == is_short
+    assert all(line.endswith("--entity-name p.tuples --add-config retention.ms=60000`") for line in lines)
 
 
 def test_topic_plan_retention_by_age_applies_to_internal_topics_only() -> None:

@@ -59,11 +59,23 @@ def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
         actual = existing.options.get(option)
         at_least = "at least " if option in MESSAGE_SIZE_OPTIONS else ""
         if _as_set(actual) != _as_set(required) and not (at_least and _is_more(actual, required)):
-            argument = f"[{required}]" if "," in required else required
-            yield (
-                f"{spec.name}: {option} is {actual}, should be {at_least}{required}; `kafka-configs.sh --alter "
-                f"--entity-type topics --entity-name {spec.name} --add-config {option}={argument}`"
-            )
+            yield _difference(spec.name, option, actual, required, at_least)
+
+
+def _difference(topic: str, option: str, actual: str | None, required: str, at_least: str) -> str:
+    argument = f"[{required}]" if "," in required else required
+    return (
+        f"{topic}: {option} is {actual}, should be {at_least}{required}; `kafka-configs.sh --alter "
+        f"--entity-type topics --entity-name {topic} --add-config {option}={argument}`"
+    )
+
+
+def short_retentions(required_ms: Mapping[str, int], topics: Mapping[str, TopicDescription]) -> Iterator[str]:
+    """Yield a line with its remedy for each topic that keeps records for less than it should, by its full name."""
+    for topic, required in required_ms.items():
+        actual = topics[topic].options["retention.ms"]
+        if 0 <= int(actual) < required:
+            yield _difference(topic, "retention.ms", actual, str(required), "at least ")
 
 
 def _required_options(spec: TopicSpec, existing: TopicDescription) -> dict[str, str]:
