@@ -83,7 +83,7 @@ class TopicPattern(SettingsModel):
     def _is_a_pattern(cls, match: str) -> str:
         try:
             re.compile(match)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"is not a regular expression: {error}") from None
         return match
 

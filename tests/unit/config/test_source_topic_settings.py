@@ -36,6 +36,8 @@ def settings(source: dict[str, Any], **parts: Any) -> PipelineSettings:
             ["source.topics.1: p.tuples is one of the pipeline's own topics, name"],
         ),
         ("{topics: {match: '('}}", ["source.topics.match: is not a regular expression"]),
+        ("{topics: {match: 'a{99999999999999999999}'}}", ["source.topics.match: is not a regular expression: the rep"]),
+        (f"{{topics: {{match: '{'(' * 5000}'}}}}", ["source.topics.match: is not a regular expression: "]),
         ("{topics: {like: a}}", ["source.topics.match: is required", "source.topics.like: unknown setting"]),
         (
             "{topics: {match: 'p[.].*'}}",
