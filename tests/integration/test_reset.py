@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 
 import skewless
-from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.kafka import STAGES, Pipeline, Source, create_topics, differences, read, truth, zipf_records
 from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.kafka.admin.client import Admin
@@ -191,6 +191,18 @@ def test_reset_of_a_file_of_sqlite_that_does_not_exist_creates_nothing(broker: s
     assert (done.exit_code, done.stderr) == (0, f"{path} does not exist: no rows to remove\n"), done.output
     assert own_topics(pipeline) == set()
     assert not path.parent.exists()
+
+
+def test_reset_of_an_enrichment_names_its_tables_as_kept(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    table = f"{source.topic}-z"
+    create_topics(broker, {table: 1}, **{"cleanup.policy": "compact"})
+    tables = [{"topic": table, "key": {"field": "user"}, "fields": {"country": "country"}}]
+    pipeline = Pipeline(broker, tmp_path, source, enrich={"topic": source.topic, "tables": tables})
+    planned = reset(pipeline, "--delete", "--dry-run")
+    assert planned.stdout.endswith(f"\nstays as it is: topic {source.topic}, topic {table}\n"), planned.output
+    assert reset(pipeline, "--delete", "--yes").exit_code == 0
+    assert Admin(pipeline.settings.kafka).partition_counts().keys() >= {source.topic, table}
 
 
 @pytest.mark.parametrize(

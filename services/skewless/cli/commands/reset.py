@@ -73,7 +73,7 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, *, to_start: bool) 
         click.echo(f"  topic {topic}, {counted(partitions, 'partition')}")
     if to_start:
         click.echo("and creates the topics again, empty")
-    users = [f"topic {name}" for name in sorted(settings.user_topics.values())]
+    users = [f"topic {name}" for name in sorted({*settings.user_topics.values(), *settings.table_topics.values()})]
     if settings.source_pattern:
         users.append(f"topics that match {settings.aggregated}")
     click.echo(f"stays as it is: {', '.join(users)}")
