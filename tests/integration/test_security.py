@@ -33,7 +33,7 @@ from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.lab.local import child_process
 from skewless.operations import dead_letters
-from skewless.operations.dead_letters import ReplayReport, ReplayTopics
+from skewless.operations.dead_letters import Position, ReplayReport, ReplayTopics
 from skewless.operations.reset import leftovers
 from skewless.operations.status import status
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -383,10 +383,13 @@ def test_acls_as_printed_let_a_user_replay_dead_letters(settled: Settled) -> Non
 def test_acls_one_missing_fails_a_replay_with_its_name(case: Case, settled: Settled) -> None:
     """Topic `replays` has a record, and there is a dead letter that was not replayed."""
     assert replay(settled.secured, acls.DEAD_LETTERS).already_replayed
-    letter = {"topic": "raw", "partition": "0", "offset": str(OF_DEAD_LETTERS.index(case)), "reason": "a test"}
+    at = Position("raw", 0, OF_DEAD_LETTERS.index(case))
+    letter = {"topic": at.topic, "partition": str(at.partition), "offset": str(at.offset), "reason": "a test"}
     headers = {f"__skewless.errors.{name}": text.encode() for name, text in letter.items()}
+    settings = settings_of(settled.secured, acls.DEAD_LETTERS)
+    (original,) = dead_letters.read_positions(settings, at.topic, [at]).values()
     producer = Producer(settled.secured.admin_options())
-    producer.produce("p.dead-letters", b"{", partition=0, headers=headers)
+    producer.produce("p.dead-letters", original.value, original.key, partition=0, headers=headers)
     assert producer.flush(DEADLINE_S) == 0
     with pytest.raises(BrokerError) as raised:
         replay(settled.secured, str(case))
