@@ -123,7 +123,7 @@ def groups_nothing(distinct: int, values: int, missing_share: float, unique: flo
 def key_fields(detected: DetectedFormat, times: Iterable[TimeField]) -> dict[FieldRef, bool]:
     """Return the fields that can be a key, most likely key first, and whether each of them groups nothing.
 
-    Texts with many values that occur repeatedly are the most likely keys. `times` are no keys.
+    Texts in nearly all records, with many values that occur repeatedly, are the most likely keys. `times` are no keys.
     """
     fields = {ref for time in times if not time.is_header for ref in (time.reference, time.of_day)}
     no_keys = fields | unread_times(detected).keys()
@@ -173,10 +173,10 @@ def _is_unlikely(found: SampledField) -> bool:
     return groups_nothing(len(set(found.values)), len(found.values), 0.0)
 
 
-def _rank(found: SampledField) -> tuple[bool, bool, bool, int]:
+def _rank(found: SampledField) -> tuple[bool, bool, bool, bool, int]:
     distinct = len(set(found.values))
     is_number = _most(_is_number, found.values)
-    return distinct == 1, _is_unlikely(found), is_number, -distinct
+    return distinct == 1, _is_unlikely(found), found.share < MIN_SHARE, is_number, -distinct
 
 
 def _is_measure(values: Sequence[Scalar]) -> bool:

@@ -244,9 +244,12 @@ class Inspector:
         has_record_keys = bool(present) and len(present) >= MIN_KEY_SHARE * len(record_keys)
         found: dict[FieldRef, bool] = {}
         if has_record_keys:
-            # Keys that are many repeat rarely in the first records, so one of them that repeats is not unique.
+            # Keys that are many repeat rarely in the first records, so one of them that repeats is not unique. A
+            # tombstone repeats the key of another record, also a unique one.
             missing_share = 1 - len(present) / len(record_keys)
-            is_unlikely = groups_nothing(len(set(present)), len(present), missing_share, unique=1.0)
+            pairs = (pair for records in first for pair in zip(records.keys, records.values, strict=True))
+            of_values = [record_key for record_key, value in pairs if record_key is not None and value is not None]
+            is_unlikely = groups_nothing(len(set(of_values)), len(of_values), missing_share, unique=1.0)
             found[RECORD_KEY] = is_unlikely or are_objects(present)
         found |= key_fields(self.detected, self._time_fields)
         if self.detected.settings == {"name": "text"}:

@@ -125,6 +125,13 @@ def test_key_fields_list_that_is_empty_in_most_records_is_a_candidate() -> None:
     assert list(key_fields(detect(values), [])) == ["tags[]"]
 
 
+def test_key_fields_list_that_is_empty_in_some_records_comes_after_a_field_of_all() -> None:
+    found = detect(
+        [json.dumps({"city": f"c{i % 4}", "items": [f"i{i % 30}"] if i % 5 else []}).encode() for i in range(200)]
+    )
+    assert list(key_fields(found, [])) == ["city", "items[]"]
+
+
 @pytest.mark.parametrize(
     ("time", "unit"),
     [

@@ -113,6 +113,13 @@ def test_inspector_records_in_an_envelope_are_measured_by_their_data(envelope: s
     assert (time["name"], time["first_ms"], time["last_ms"]) == (ENVELOPES[envelope].event_time, TIME_MS, TIME_MS)
 
 
+def test_inspector_record_key_that_only_tombstones_repeat_comes_after_the_fields() -> None:
+    keys: list[bytes | None] = [b"order%d" % (number % 90) for number in range(100)]
+    records = keyed(keys)
+    deleted = RecordColumns([*list(records.values)[:90], *[None] * 10], records.timestamps, keys, [()] * 100)
+    assert [key["name"] for key in inspected([deleted])["keys"]] == ["user", "record key"]
+
+
 def test_inspector_record_key_of_many_values_that_repeat_comes_first() -> None:
     found = inspected([keyed([b"k%d" % (i % 990) for i in range(1000)])])
     assert [key["name"] for key in found["keys"]] == ["record key", "user"]
