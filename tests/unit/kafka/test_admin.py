@@ -85,8 +85,11 @@ class Brokers:
         self._known = known
         self.created: dict[str, str] | None = None
 
-    def create_topics(self, topics: list[NewTopic], *, request_timeout: float) -> dict[str, Future[None]]:
+    def create_topics(
+        self, topics: list[NewTopic], *, request_timeout: float, validate_only: bool
+    ) -> dict[str, Future[None]]:
         (topic,) = topics
+        assert not validate_only
         unknown = [option for option in topic.config if option not in self._known]
         future: Future[None] = Future()
         if unknown:
