@@ -207,7 +207,7 @@ def test_chart_topology_has_the_conditions_with_defaults_and_all_inputs() -> Non
     path = [{"name": "archive", "default": None}, {"name": "mode", "default": "all"}]
     assert rows["archiver"]["needs"] == [{"path": path, "values": ["all", "results"]}]
     assert rows["archiver"]["inputs"] == ["aggregates", "reviewed"]
-    assert rows["archiver"]["partitions"] == ["aggregator", "source"]
+    assert rows["archiver"]["partitions"] == ["aggregator", "tuples"]
     assert rows["archiver"]["credentials"] == [{"env": "SKEWLESS__ARCHIVE__PASSWORD", "key": "password"}]
     assert rows["observer"]["needs"] == [{"path": [{"name": "source", "default": None}], "values": []}]
     (topic,) = [row for row in found["topics"] if row["name"] == "reviewed"]
