@@ -1,3 +1,3 @@
 """Version of the package."""
 
-VERSION = "0.4.0"
+VERSION = "0.4.1-dev"
