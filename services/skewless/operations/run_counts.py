@@ -38,6 +38,11 @@ class Count:
         """Return the number as text."""
         return f"{self.records:,}" if self.is_exact else f"about {self.records:,}"
 
+    @property
+    def with_noun(self) -> str:
+        """The number with its noun."""
+        return f"{self} record{'' if self.records == 1 else 's'}"
+
 
 @dataclass(frozen=True)
 class RunCounts:
@@ -64,13 +69,12 @@ class RunCounts:
     @property
     def records_text(self) -> str:
         """The number of processed records with its noun."""
-        return f"{Count(self.records, self.is_exact)} record{'' if self.records == 1 else 's'}"
+        return Count(self.records, self.is_exact).with_noun
 
     @property
     def others_text(self) -> str:
         """The number of processed records that are not invalid, with its noun."""
-        others = self.records - self.invalid.records
-        return f"{Count(others, self.is_exact and self.invalid.is_exact)} record{'' if others == 1 else 's'}"
+        return Count(self.records - self.invalid.records, self.is_exact and self.invalid.is_exact).with_noun
 
 
 def check_accepted(counts: RunCounts) -> None:

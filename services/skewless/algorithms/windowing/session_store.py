@@ -59,7 +59,7 @@ class SessionStore(WindowStore):
     def end(self) -> int | None:
         """End of the newest session, None before the first. Later tuples of its span are not of a closed session."""
         # The newest span may have expired, if other partitions have later keys.
-        window = None if self._newest is None else self._windows.get(self._newest)
+        window = None if self.newest is None else self._windows.get(self.newest)
         rows = None if window is None else window.rows
         return rows.end if isinstance(rows, SessionRows) else super().end
 

@@ -62,7 +62,8 @@ class WindowStore:
         """The windows by start, without those that have expired."""
         self._expired: list[Window] = []
         """Windows that have expired. The next flush deletes their chunks."""
-        self._newest: int | None = None
+        self.newest: int | None = None
+        """Start of the newest window, which event time has reached. None before the first."""
         self._pending: dict[int, list[pa.Table]] = {}
         """Partials that are not yet merged into their windows, by the start of their slice."""
         self._pending_rows = self._pending_bytes = 0
@@ -109,12 +110,7 @@ class WindowStore:
 
         It does not close all of time: more records may arrive after the bounded run, and their windows are open.
         """
-        return None if self._newest is None else self._assigner.end(self._newest)
-
-    @property
-    def newest(self) -> int | None:
-        """Start of the newest window, which event time has reached. None before the first."""
-        return self._newest
+        return None if self.newest is None else self._assigner.end(self.newest)
 
     def _in_memory(self) -> Iterator[tuple[Window, Rows]]:
         return ((window, window.rows) for window in self._windows.values() if window.rows is not None)
@@ -216,7 +212,7 @@ class WindowStore:
             self._windows[start].apply(WindowEvent.MERGE)
 
     def _update_newest(self, start: int) -> None:
-        self._newest = start if self._newest is None else max(self._newest, start)
+        self.newest = start if self.newest is None else max(self.newest, start)
 
     def reduce(self, start: int, reduced: Callable[[pa.Table], pa.Table]) -> None:
         """Replace the rows of a window in memory: `reduced` takes and returns `key` and the columns. Not for `updates`.

@@ -39,7 +39,7 @@ _UNREADABLE_TIME = re.compile(
 _TIME_IN_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\d{1,2}/[A-Za-z]{3}/\d{4}[: ]\d\d:\d\d")
 """Usual forms of times in lines of text, of which a pipeline reads no part as a time."""
 _UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000), ("ns", 1_000_000_000))
-_FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
+FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
 """1990-01-01 and 2100-01-01: numbers are times only if they are between these."""
 
 
@@ -214,7 +214,7 @@ def _unit(values: Sequence[Scalar]) -> Unit | None:
     if _most(_is_number, values):
         numbers = [_number(value) for value in values if _is_number(value)]
         for unit, per_second in _UNITS:
-            first, last = _FIRST_S * per_second, _LAST_S * per_second
+            first, last = FIRST_S * per_second, _LAST_S * per_second
             if sum(first <= number < last for number in numbers) >= MIN_SHARE * len(values):
                 return unit
         return None
@@ -238,7 +238,7 @@ def _is_time_of_day(value: Scalar) -> bool:
 
 def _is_any_time(value: Scalar) -> bool:
     """Return whether a value is a time, also in a form that is not read. Numbers are in s or ms: others may be ids."""
-    if _is_number(value) and any(_FIRST_S * per_s <= _number(value) < _LAST_S * per_s for per_s in (1, 1000)):
+    if _is_number(value) and any(FIRST_S * per_s <= _number(value) < _LAST_S * per_s for per_s in (1, 1000)):
         return True
     text = str(value)
     return _UNREADABLE_TIME.match(text) is not None or (isinstance(value, str) and _is_iso(text))

@@ -13,7 +13,7 @@ import yaml
 
 from skewless.algorithms.aggregates.count import Count
 from skewless.config.pipeline_settings import EventTimeSettings
-from skewless.lab.inspection.field_roles import groups_nothing
+from skewless.lab.inspection.field_roles import FIRST_S, groups_nothing
 from skewless.lab.inspection.time_profile import RESOLUTIONS_MS, TOLERATED_SHARE
 
 WORKER_RATE = 100_000
@@ -31,8 +31,6 @@ READABLE_LATENESS_S = (10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1_20
 DAY_S = 86_400
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC
 MAX_AHEAD_S: float = EventTimeSettings.model_fields["max_ahead_s"].default
-NUMBERS_FROM_MS = 631_152_000_000
-"""1990-01-01: `init` takes numbers for times from then on."""
 RETENTION_DAYS = (30, 90, 365, 1_825, 3_650, 36_500)
 """Proposed values of `topics.results_retention_s`, in days."""
 LONG_SPAN_MS = 7 * 86_400_000
@@ -156,7 +154,7 @@ def _other_unit_comments(time: Mapping[str, Any]) -> list[str]:
 def _has_other_unit(time: Mapping[str, Any]) -> bool:
     """Return whether a few numbers are no times of these days in the unit of the others."""
     is_number = time.get("unit") not in {None, "iso8601"}
-    return is_number and 0 <= time["first_ms"] < NUMBERS_FROM_MS <= time["early_ms"]
+    return is_number and 0 <= time["first_ms"] < FIRST_S * 1000 <= time["early_ms"]
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
