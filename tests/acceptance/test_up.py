@@ -317,7 +317,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def test_up_command_verbose_follows_the_logs_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running(tmp_path, SLEEP) as supervisor:
-        follow = up._Follower(supervisor)
+        follow = up._Follower(supervisor, verbose=True)
         log = supervisor.processes["worker-0"].log
         shown = ""
         for written in ("one\ntw", "o\n", "", "three\n"):

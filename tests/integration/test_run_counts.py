@@ -133,6 +133,19 @@ def test_up_with_only_keys_that_do_not_match_warns_and_names_the_pattern(broker:
     assert found.stdout.endswith("\nwarning: none of 20 records has a tuple, because of splitter.key.pattern\n")
 
 
+def test_up_with_values_that_are_rounded_warns_once_and_names_the_setting(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    times = range(START_MS, START_MS + 20)
+    source.send([(0, json.dumps({"key": "a", "price": 0.25, "time": time}).encode()) for time in times])
+    fields = {name: {"field": name} for name in ("key", "time")}
+    pipeline = Pipeline(broker, tmp_path, source, splitter={"format": "json", "value": {"field": "price"}, **fields})
+    found = CliRunner().invoke(main, ["up", "-f", str(pipeline.file), "--drain", "--log-dir", str(tmp_path / "logs")])
+    assert found.exit_code == 0, found.output
+    (warning,) = (line for line in found.stdout.splitlines() if line.startswith("warning: "))
+    assert warning.startswith("warning: splitter-0: value field price is rounded to a whole number, as ")
+    assert "set splitter.value.decimals to the number" in warning
+
+
 def test_up_of_pairs_without_any_warns_and_names_the_join_and_of_filtered_ones_the_condition(
     broker: str, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.formats import SIMPLEST
+from skewless.parsing.converters import LARGEST_VALUE
 from skewless.parsing.fixed_point import FixedPoint
 from skewless.parsing.formats import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
@@ -139,10 +140,27 @@ def test_fixed_point_column_equals_decimal_arithmetic(
     column: list[str | int | float], decimals: int, rounding: str, limit: int
 ) -> None:
     fixed = FixedPoint(decimals, rounding, limit)
-    result, failed = fixed.convert(column)
+    result, failed, _ = fixed.convert(column)
     exact = [fixed.exact(entry) for entry in column]
     assert failed == [i for i, number in enumerate(exact) if number is None]
     assert result.tolist() == [number or 0 for number in exact]
+
+
+SHORT_NUMBERS = st.builds("{}.{}".format, st.integers(-(10**6), 10**6), st.text("0123456789", max_size=6))
+
+
+@given(numbers=st.lists(SHORT_NUMBERS), decimals=st.integers(0, 7), is_text=st.booleans(), is_alone=st.booleans())
+def test_fixed_point_rounded_numbers_are_those_with_more_decimals(
+    numbers: list[str], decimals: int, *, is_text: bool, is_alone: bool
+) -> None:
+    fixed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE)
+    column = [number if is_text else float(number) for number in numbers]
+    # A word among the numbers makes the conversion read each one alone.
+    converted = fixed.convert([*column, "word"] if is_alone else column)
+    exact = [Decimal(number).scaleb(decimals) for number in numbers]
+    assert converted.rounded == sum(number != number.to_integral_value() for number in exact)
+    products = fixed.convert_products([*column, "word"] if is_alone else column, [1] * (len(column) + is_alone))
+    assert (products.numbers.tolist(), *products[1:]) == (converted.numbers.tolist(), *converted[1:])
 
 
 @st.composite

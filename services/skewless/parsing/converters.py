@@ -126,10 +126,12 @@ def text_of(entry: Scalar) -> str:
     return str(entry)
 
 
-def values(column: Sequence[Scalar], decimals: int, reread: Reread | None = None) -> tuple[NDArray[np.int64], Problems]:
-    """Convert numbers to fixed-point numbers, rounded half to even."""
-    result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column, reread)
-    return result, dict.fromkeys(failed, "is not a number within bounds")
+def values(
+    column: Sequence[Scalar], decimals: int, reread: Reread | None = None
+) -> tuple[NDArray[np.int64], Problems, int]:
+    """Convert numbers to fixed-point numbers, rounded half to even. Returns also how many of them were rounded."""
+    result, failed, rounded = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column, reread)
+    return result, dict.fromkeys(failed, "is not a number within bounds"), rounded
 
 
 def products(
@@ -138,11 +140,11 @@ def products(
     decimals: int,
     reread: Reread | None = None,
     reread_factors: Reread | None = None,
-) -> tuple[NDArray[np.int64], Problems]:
-    """Multiply two columns of numbers as decimals, and convert the products to fixed-point numbers, rounded once."""
+) -> tuple[NDArray[np.int64], Problems, int]:
+    """Multiply two columns of numbers as decimals, and convert the products as `values`, rounded once."""
     fixed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE)
-    result, failed = fixed.convert_products(column, factors, reread, reread_factors)
-    return result, dict.fromkeys(failed, "is not a product of two numbers within bounds")
+    result, failed, rounded = fixed.convert_products(column, factors, reread, reread_factors)
+    return result, dict.fromkeys(failed, "is not a product of two numbers within bounds"), rounded
 
 
 def texts(column: Sequence[Scalar], limit: int) -> tuple[pa.DictionaryArray, Problems]:
@@ -169,7 +171,7 @@ def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Prob
         return _iso_times(column)
     decimals, divisor = _TICKS[unit]
     largest = min(LAST_INSTANT * divisor + divisor - 1, LARGEST_VALUE)
-    result, failed = FixedPoint(decimals, ROUND_FLOOR, largest).convert(column)
+    result, failed, _ = FixedPoint(decimals, ROUND_FLOOR, largest).convert(column)
     problems = dict.fromkeys(failed, "is not a number within bounds")
     result //= divisor
     for i in np.flatnonzero(result < FIRST_INSTANT).tolist():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,17 @@ _SAFELY_DOUBLE = 1e15
 """Below it, the text of a double and its shortest decimal form differ by less than half a unit."""
 
 
+class Converted(NamedTuple):
+    """A column of fixed-point integers."""
+
+    numbers: NDArray[np.int64]
+    """One per entry. That of an entry that is not a number within the limit is 0."""
+    failed: list[int]
+    """Indices of the entries that are not numbers within the limit, ascending."""
+    rounded: int
+    """Number of the other entries that have more decimals than their integers keep."""
+
+
 @dataclass(frozen=True, slots=True)
 class FixedPoint:
     """Converts numbers x to round(x * 10**decimals), for results with an absolute value of at most `limit`.
@@ -42,15 +53,16 @@ class FixedPoint:
     rounding: str
     limit: int
 
-    def convert(self, column: Sequence[Scalar], reread: Reread | None = None) -> tuple[NDArray[np.int64], list[int]]:
-        """Return the results, and the indices of entries that are not numbers within the limit. Their result is 0."""
+    def convert(self, column: Sequence[Scalar], reread: Reread | None = None) -> Converted:
+        """Return the integers of a column."""
         numbers = _numbers(column)
         if numbers is None:
-            return self._convert_each(column, range(len(column)), np.zeros(len(column), np.int64), reread)
+            nothing = Converted(np.zeros(len(column), np.int64), list(range(len(column))), 0)
+            return self._convert_each(_entries(column, nothing.failed, reread), nothing)
         if numbers.dtype == np.int64:
             return self._integers(cast("NDArray[np.int64]", numbers))
-        result, uncertain = self._doubles(cast("NDArray[np.float64]", numbers), column)
-        return self._convert_each(column, uncertain, result, reread)
+        certain = self._doubles(cast("NDArray[np.float64]", numbers), column)
+        return self._convert_each(_entries(column, certain.failed, reread), certain)
 
     def convert_products(
         self,
@@ -58,30 +70,23 @@ class FixedPoint:
         factors: Sequence[Scalar],
         reread: Reread | None = None,
         reread_factors: Reread | None = None,
-    ) -> tuple[NDArray[np.int64], list[int]]:
-        """Return round(x * y * 10**decimals) for each pair, and the indices of pairs without a result. It is 0 there.
+    ) -> Converted:
+        """Return round(x * y * 10**decimals) for each pair.
 
         The values of numbers are those of `convert`. The product is exact before it is rounded.
         """
-        result = np.zeros(len(column), np.int64)
-        remaining: Sequence[int] = range(len(column))
+        certain = Converted(np.zeros(len(column), np.int64), list(range(len(column))), 0)
         left, right = _as_integers(column), _as_integers(factors)
         if left is not None and right is not None:
-            result, remaining = self._small_products(*left, *right)
-        failed = []
+            certain = self._small_products(*left, *right)
+        remaining = certain.failed
         pairs = zip(_entries(column, remaining, reread), _entries(factors, remaining, reread_factors), strict=True)
-        for i, pair in zip(remaining, pairs, strict=True):
-            number = self._rounded(_product(*pair))
-            if number is None:
-                failed.append(i)
-            else:
-                result[i] = number
-        return result, failed
+        return self._convert_each([_product(*pair) for pair in pairs], certain)
 
     def _small_products(
         self, x: NDArray[np.int64], x_decimals: int, y: NDArray[np.int64], y_decimals: int
-    ) -> tuple[NDArray[np.int64], list[int]]:
-        """Multiply integers with decimals. Returns the results, and the indices of those that may be different.
+    ) -> Converted:
+        """Multiply integers with decimals. Those that failed may have another result.
 
         A factor may have more digits than its double. The product of the texts differs by less than half a unit, so
         only halves may be rounded differently.
@@ -92,44 +97,48 @@ class FixedPoint:
         quotient, rest = np.divmod(np.where(is_certain, x * y * scale, 0), divisor)
         is_certain &= 2 * rest != divisor
         result: NDArray[np.int64] = np.where(is_certain, quotient + (2 * rest > divisor), 0)
-        return result, np.flatnonzero(~is_certain).tolist()
+        return Converted(result, np.flatnonzero(~is_certain).tolist(), int(np.count_nonzero(rest[is_certain])))
 
     def exact(self, entry: Scalar) -> int | None:
         """Convert one entry with decimal arithmetic. This is the reference for the fast conversions.
 
         Returns None if the entry is not a number within the limit.
         """
-        return self._rounded(_as_decimal(entry))
+        return self._rounded(entry)[0]
 
-    def _rounded(self, number: Decimal | None) -> int | None:
-        """Return a number in units of the last decimal place, rounded once. None if it is not within the limit."""
+    def _rounded(self, entry: Scalar | Decimal | None) -> tuple[int | None, bool]:
+        """Return a number in units of the last decimal place, rounded once, and whether it had more digits.
+
+        The number is None if it is not within the limit.
+        """
+        number = entry if isinstance(entry, Decimal | None) else _as_decimal(entry)
         if number is None or not number.is_finite() or (number and number.adjusted() > _LARGEST_EXPONENT):
-            return None
-        scaled = int(number.scaleb(self.decimals, _EXACT).to_integral_value(self.rounding, _EXACT))
-        return scaled if -self.limit <= scaled <= self.limit else None
+            return None, False
+        exact = number.scaleb(self.decimals, _EXACT)
+        scaled = int(exact.to_integral_value(self.rounding, _EXACT))
+        return (scaled, scaled != exact) if -self.limit <= scaled <= self.limit else (None, False)
 
-    def _convert_each(
-        self, column: Sequence[Scalar], indices: Sequence[int], result: NDArray[np.int64], reread: Reread | None
-    ) -> tuple[NDArray[np.int64], list[int]]:
-        """Convert the entries at `indices` into `result`. Returns it with the indices of invalid entries."""
-        failed = []
-        for i, entry in zip(indices, _entries(column, indices, reread), strict=True):
-            number = self.exact(entry)
+    def _convert_each(self, entries: Sequence[Scalar | Decimal | None], certain: Converted) -> Converted:
+        """Convert the entries that failed in `certain`, with decimal arithmetic."""
+        failed, rounded = [], certain.rounded
+        for i, entry in zip(certain.failed, entries, strict=True):
+            number, is_rounded = self._rounded(entry)
             if number is None:
                 failed.append(i)
             else:
-                result[i] = number
-        return result, failed
+                certain.numbers[i] = number
+                rounded += is_rounded
+        return Converted(certain.numbers, failed, rounded)
 
-    def _integers(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+    def _integers(self, numbers: NDArray[np.int64]) -> Converted:
         scale = 10**self.decimals
         bound = self.limit // scale
         failed = np.flatnonzero((numbers > bound) | (numbers < -bound))
         numbers[failed] = 0
-        return numbers * scale, failed.tolist()
+        return Converted(numbers * scale, failed.tolist(), 0)
 
-    def _doubles(self, numbers: NDArray[np.float64], column: Sequence[Scalar]) -> tuple[NDArray[np.int64], list[int]]:
-        """Scale and round. The second result lists the indices whose result a floating-point error may have changed.
+    def _doubles(self, numbers: NDArray[np.float64], column: Sequence[Scalar]) -> Converted:
+        """Scale and round. Those failed whose result a floating-point error may have changed.
 
         `column` has the entries whose doubles the numbers are.
         """
@@ -150,7 +159,8 @@ class FixedPoint:
                 exact[[i for i in _long_texts(column) if exact[i] and not _has_own_double(column[i])]] = False
                 rounded = np.where(exact, nearest, np.floor(product))
         is_certain = exact | is_unambiguous
-        return np.where(is_certain, rounded, 0).astype(np.int64), np.flatnonzero(~is_certain).tolist()
+        result = np.where(is_certain, rounded, 0).astype(np.int64)
+        return Converted(result, np.flatnonzero(~is_certain).tolist(), int(np.count_nonzero(is_certain & ~exact)))
 
 
 def _numbers(column: Sequence[Scalar]) -> NDArray[np.int64] | NDArray[np.float64] | None:

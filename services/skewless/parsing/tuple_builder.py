@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
 from typing import cast
@@ -19,6 +21,8 @@ from skewless.parsing.formats.base import ExtractedFields, ParsedBatch, source_l
 from skewless.parsing.key_rules import KeyRules
 from skewless.parsing.source_records import SourceRecords
 
+log = logging.getLogger(__name__)
+
 
 class TupleBuilder:
     """Converts columns of fields to tuples. A record with an invalid field is invalid as a whole."""
@@ -35,6 +39,10 @@ class TupleBuilder:
         )
         self._composite = CompositeKey(settings) if key.fields else None
         self._values = {name: (value_path(settings, name), value) for name, value in settings.named_values.items()}
+        self._rounded = Counter[str]()
+        """Number of rounded values by path, of the batch that is converted."""
+        self._may_warn = {path for path, value in self._values.values() if "decimals" not in value.model_fields_set}
+        """Paths of the values that no setting rounds."""
         self._labels = {
             "key": source_label("key", settings, key.header),
             "time": _time_label(settings),
@@ -69,7 +77,24 @@ class TupleBuilder:
             keep = ~np.isin(records, np.fromiter(invalid, np.int32, len(invalid)))
             keys, records = list(compress(keys, keep)), records[keep]
             values = {name: array.filter(pa.array(keep)) for name, array in values.items()}
-        return ParsedBatch(keys, values, records, event_times, sorted(invalid.items()))
+        rounded = sum(self._rounded.values())
+        if rounded:
+            self._warn_of_rounding(len(key_records))
+        return ParsedBatch(keys, values, records, event_times, sorted(invalid.items()), rounded=rounded)
+
+    def _warn_of_rounding(self, rows: int) -> None:
+        """Log once for each value that it is rounded although no setting says to which place."""
+        for path in self._may_warn & self._rounded.keys():
+            log.warning(
+                "%s is rounded to a whole number, as %d of %d numbers just now: set splitter.%s.decimals to the number "
+                "of decimal places to keep, or to 0",
+                self._labels[path],
+                self._rounded[path],
+                rows,
+                path,
+            )
+        self._may_warn -= self._rounded.keys()
+        self._rounded.clear()
 
     def _times(self, fields: ExtractedFields, rows: NDArray[np.int32], source: SourceRecords) -> NDArray[np.int64]:
         if self._time.field is None and self._time.header is None:
@@ -127,9 +152,11 @@ class TupleBuilder:
             return texts(column, self._text_bytes)
         if f"{path}.times" in fields.values:
             factors, reread_factors = _present(fields, f"{path}.times", present)
-            numbers, problems = products(column, factors, value.decimals, reread, reread_factors)
+            numbers, problems, rounded = products(column, factors, value.decimals, reread, reread_factors)
         else:
-            numbers, problems = converters.values(column, value.decimals, reread)
+            numbers, problems, rounded = converters.values(column, value.decimals, reread)
+        if rounded:
+            self._rounded[path] += rounded
         return pa.array(numbers), problems
 
     def _mark_invalid(self, path: str, problems: Problems, records: NDArray[np.int32], invalid: Problems) -> None:

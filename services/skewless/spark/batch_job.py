@@ -161,12 +161,13 @@ def _check_has_tuples(result: BatchResult) -> None:
 
 
 def counts(result: BatchResult) -> dict[str, Any]:
-    """Return the counts of the report: records, tuples, late tuples, filtered records and dead letters."""
+    """Return the counts of the report: records, tuples, late tuples, filtered records, rounded values, dead letters."""
     return {
         "records": result.records,
         "tuples": result.tuples,
         "late": result.late,
         "filtered": result.filtered,
+        "rounded": result.rounded,
         "dead_letters": sum(result.invalid.values()),
         "dead_letters_by_reason": dict(result.invalid),
     }

@@ -59,6 +59,8 @@ class BatchResult:
     late: int
     filtered: int
     """Number of records that do not meet the conditions of the pipeline."""
+    rounded: int
+    """Number of values that have more decimals than the pipeline keeps."""
     invalid: Mapping[str, int]
     """Number of records that cannot be parsed or have an invalid time, by reason."""
     cached: Sequence[DataFrame]
@@ -114,6 +116,7 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
         tuples=sum(statistics.tuples for statistics in splits.values()) - late_in_heads,
         late=sum(statistics.late for statistics in splits.values()) + late_in_heads,
         filtered=sum(statistics.filtered for statistics in splits.values()),
+        rounded=sum(statistics.rounded for statistics in splits.values()),
         invalid=_invalid_by_reason(splits.values()),
         cached=cached,
     )

@@ -53,6 +53,8 @@ class SplitStatistics(msgspec.Struct):
     late: int = 0
     filtered: int = 0
     """Records that do not meet the conditions of the pipeline."""
+    rounded: int = 0
+    """Values that have more decimals than the pipeline keeps."""
     invalid: dict[str, int] = {}
     """Invalid records by reason."""
     max_time: int | None = None
@@ -253,6 +255,7 @@ def _add_counts(statistics: SplitStatistics, classified: RecordClassification, t
     statistics.tuples += tuples
     statistics.late += classified.late_tuples
     statistics.filtered += classified.filtered
+    statistics.rounded += classified.parsed.rounded
     if classified.invalid:
         statistics.invalid = dict(Counter(statistics.invalid) + Counter(classified.invalid.values()))
 

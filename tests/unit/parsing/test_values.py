@@ -164,6 +164,29 @@ def test_values_at_different_levels_of_lists_belong_to_the_tuples_of_their_eleme
     assert parsed.values["user"].to_pylist() == ["c1", "c1", None, None]
 
 
+def test_values_that_are_rounded_without_decimals_are_counted_with_one_warning_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    values = {
+        "price": {"field": "p"},
+        "amount": {"field": "p", "times": "n"},
+        "whole": {"field": "p", "decimals": 0},
+        "number": {"field": "n", "missing": "skip"},
+    }
+    parser = RecordParser(ParsingSettings.model_validate({"key": {"field": "k"}, "values": values}))
+    records = [b'{"k": "a", "p": 1, "n": 2}', b'{"k": "a", "p": 1.5, "n": 2}', b'{"k": "a", "p": 0.25, "n": 3}']
+    rounded = [
+        parser.parse(RecordColumns.of_values(batch, np.zeros(len(batch), np.int64))).rounded
+        for batch in (records[:1], records[1:], records[2:])
+    ]
+    assert rounded == [0, 5, 3]
+    assert sorted(caplog.messages) == [
+        f"values.{name} field p{times} is rounded to a whole number, as {of} numbers just now: "
+        f"set splitter.values.{name}.decimals to the number of decimal places to keep, or to 0"
+        for name, times, of in (("amount", " times n", "1 of 2"), ("price", "", "2 of 2"))
+    ]
+
+
 def test_values_are_repeated_for_all_matches_of_a_pattern() -> None:
     settings = {"key": {"field": "k", "pattern": "[a-z]+"}, "values": {"user": {"field": "u", "kind": "text"}}}
     parsed = parse(settings, b'{"k": "a b", "u": "x"}', b'{"k": "1", "u": "y"}', b'{"k": "c", "u": "z"}')
@@ -180,7 +203,7 @@ numbers = st.one_of(
 
 @given(pairs=st.lists(st.tuples(numbers, numbers), max_size=8), decimals=st.integers(0, 4))
 def test_products_of_any_numbers_are_exact_and_rounded_once(pairs: list[tuple[Any, Any]], decimals: int) -> None:
-    found, problems = products([x for x, _ in pairs], [y for _, y in pairs], decimals)
+    found, problems, _ = products([x for x, _ in pairs], [y for _, y in pairs], decimals)
     for i, (x, y) in enumerate(pairs):
         exact = Decimal(str(x)) * Decimal(str(y)) * 10**decimals
         rounded = exact.to_integral_value(ROUND_HALF_EVEN) if exact.adjusted() < 20 else exact

@@ -204,6 +204,7 @@ def _report(settings: PipelineSettings, scope: AuditScope, statistics: dict[str,
 def _text(report: dict[str, Any]) -> str:
     lines = [f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late"]
     lines += [f"  {report['filtered']:,} filtered by splitter.where or splitter.envelope"] if report["filtered"] else []
+    lines += [f"  {report['rounded']:,} values rounded to their decimals"] if report["rounded"] else []
     lines += [f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()]
     lines += _comparison_text(report, "results")
     if "ranks" in report:

@@ -207,6 +207,7 @@ def _text(report: dict[str, Any]) -> str:
     lines = [
         f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late",
         *([f"  {report['filtered']:,} filtered by splitter.where or splitter.envelope"] if report["filtered"] else []),
+        *([f"  {report['rounded']:,} values rounded to their decimals"] if report["rounded"] else []),
         *(f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()),
         f"{report['results']:,} results in {report['written_to']}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import tempfile
 import time
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from skewless.lab.local.supervisor import Event, Supervisor
 
 TICK_S = 0.1
+_WARNING = re.compile(r"\S+ \S+ WARNING (?:\S+ )?skewless\.(?:parsing|stages|sql)\.\S+: (.*)")
+"""A line of a log with a warning about records. For Kafka, `BrokerWatch` has a line instead of one per process."""
 
 
 @click.command()
@@ -54,13 +57,12 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
         writable_folder("--log-dir", log_dir)
     logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
     supervisor = prepare(settings, file, drain=drain, logs=logs)
-    follow, watch = _Follower(supervisor) if verbose else None, BrokerWatch(settings.kafka)
+    follow, watch = _Follower(supervisor, verbose=verbose), BrokerWatch(settings.kafka)
 
     def each_tick() -> None:
         if line := watch.poll():
             click.echo(line)
-        if follow:
-            follow()
+        follow()
 
     def note(line: str) -> None:
         click.echo(f"note: {line}", err=True)
@@ -111,9 +113,10 @@ def _show(event: Event) -> None:
 
 
 class _Follower:
-    """Prints the lines that the processes have added to their logs since the last call."""
+    """Prints the lines that the processes have added to their logs since the last call: all, or the warnings."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
+    def __init__(self, supervisor: Supervisor, *, verbose: bool) -> None:
+        self._verbose = verbose
         self._logs = {replica.name: replica.log for replica in supervisor.processes.values()}
         self._width = max(map(len, self._logs), default=0)
         self._offsets = {name: log.stat().st_size if log.exists() else 0 for name, log in self._logs.items()}
@@ -127,4 +130,7 @@ class _Follower:
                 lines = file.read().rpartition(b"\n")[0]  # without a last line that is still being written
             self._offsets[name] += len(lines) + 1 if lines else 0
             for line in lines.decode(errors="replace").splitlines():
-                click.echo(f"{name:{self._width}} | {line}")
+                if self._verbose:
+                    click.echo(f"{name:{self._width}} | {line}")
+                elif found := _WARNING.fullmatch(line):
+                    click.secho(f"warning: {name}: {found[1]}", fg="yellow")

@@ -100,6 +100,8 @@ class ParsedBatch:
     """(index, reason) of each invalid record, ascending. A reason must not contain any of the record's payload."""
     filtered: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     """Indices of the records that do not meet the conditions, ascending. They have no tuples."""
+    rounded: int = 0
+    """Number of values that have more decimals than their setting keeps, those of invalid records among them."""
     tracebacks: Mapping[int, str] = field(default_factory=dict)
     """Tracebacks of the invalid records for which a function of the user failed, by index."""
 

@@ -13,6 +13,13 @@ METRICS = (
         "Records without tuples because of splitter.where, splitter.envelope or splitter.tombstones.",
     ),
     Metric(
+        "skewless_splitter_rounded_values_total",
+        "counter",
+        (),
+        "values",
+        "Values that were rounded, because they have more decimal places than splitter.value.decimals keeps.",
+    ),
+    Metric(
         "skewless_splitter_paused_partitions",
         "gauge",
         (),

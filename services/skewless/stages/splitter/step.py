@@ -99,7 +99,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         """Returns what partitions wait for; set by the stage if the parser needs schemas of a registry."""
         self.timed_records = 0
         """Number of records with an event time so far."""
-        self._filtered = 0
+        self._filtered = self._rounded = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
     def label_of(self, partition: TopicPartition) -> str:
@@ -154,6 +154,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         previous_max = source.generator.max_time
         classified = classify(parsed, self._rules.event_time, source.generator, now)
         self._filtered += classified.filtered
+        self._rounded += parsed.rounded
         if timed_records := int(np.count_nonzero(classified.valid)):
             self.timed_records += timed_records
             source.observe_records(now)
@@ -237,8 +238,9 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         return encode_checkpoint(self._sources[partition].checkpoint())
 
     def collect_metrics(self) -> Iterator[Sample]:
-        """Yield the numbers of filtered records and of partitions that wait."""
+        """Yield the numbers of filtered records, of rounded values, and of partitions that wait."""
         yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
+        yield Sample("skewless_splitter_rounded_values_total", (), self._rounded)
         yield Sample("skewless_splitter_paused_partitions", (), len(self.blocked))
 
 

@@ -22,8 +22,8 @@ SETTINGS: dict[str, Any] = {
 NOW = 10**6
 
 
-def splitter(checkpoint: str | None = None) -> SplitterStep:
-    settings = ParsingSettings.model_validate(SETTINGS)
+def splitter(checkpoint: str | None = None, **changes: Any) -> SplitterStep:
+    settings = ParsingSettings.model_validate(SETTINGS | changes)
     rules = SplitterRules(
         event_time=EventTimeRules(lateness_ms=0, max_ahead_ms=1000),
         idle_timeout_ms=500,
@@ -55,6 +55,13 @@ def test_splitter_filtered_records_are_counted_and_advance_the_watermark() -> No
     assert [output.topic for output in outputs] == ["tuples"]
     assert watermarks_in(outputs) == [{3: 5000}]
     assert [sample.value for sample in step.collect_metrics() if "filtered" in sample.name] == [2]
+
+
+def test_splitter_rounded_values_are_counted_until_the_end() -> None:
+    step = splitter(value={"field": "v"})
+    for value in (1.25, 2, 0.5):
+        list(step.process(batch_of(3, [json.dumps({"k": "a", "t": 1, "type": "sale", "v": value}).encode()]), NOW))
+    assert [sample.value for sample in step.collect_metrics() if "rounded" in sample.name] == [2]
 
 
 def test_splitter_only_filtered_records_with_a_time_keep_a_partition_active() -> None:
