@@ -173,6 +173,7 @@ def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Prob
     largest = min(LAST_INSTANT * divisor + divisor - 1, LARGEST_VALUE)
     result, failed, _ = FixedPoint(decimals, ROUND_FLOOR, largest).convert(column)
     problems = dict.fromkeys(failed, "is not a number within bounds")
+    problems |= {i: f"is text in ISO 8601, but its unit is {unit}" for i in failed if _is_iso(column[i])}
     result //= divisor
     for i in np.flatnonzero(result < FIRST_INSTANT).tolist():
         problems[i] = "is not a number within bounds"
@@ -191,6 +192,10 @@ _ISO = re.compile(
 """A time whose fraction is one of seconds. `fromisoformat` reads 10:30.5, half past a minute, as 10:30:00.500."""
 
 
+def _is_iso(entry: Scalar) -> bool:
+    return isinstance(entry, str) and not _iso_times([entry])[1]
+
+
 def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
     result = []
     problems: Problems = {}
@@ -200,7 +205,8 @@ def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
         try:
             moment = datetime.fromisoformat(text)
         except (ValueError, TypeError):
-            problems[i] = "is not ISO 8601"
+            is_number = FixedPoint(0, ROUND_FLOOR, LARGEST_VALUE).exact(entry) is not None
+            problems[i] = "is a number, but its unit is iso8601" if is_number else "is not ISO 8601"
             result.append(0)
             continue
         length = len(text)

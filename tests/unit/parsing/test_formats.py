@@ -261,6 +261,12 @@ INVALID = {
         KEY_VALUE, b'{"k":"a","v":1e400}', "value field v has the wrong type or is out of range"
     ),
     "json: time missing": Invalid(KEY_TIME, b'{"k":"a"}', "time field t is missing"),
+    "json: time in another unit": Invalid(
+        KEY_TIME, b'{"k":"a","t":"2016-02-29T10:00Z"}', "time field t is text in ISO 8601, but its unit is ms"
+    ),
+    "json: time in another unit and wrong": Invalid(
+        KEY_TIME, b'{"k":"a","t":"2016-02-30T10:00Z"}', "time field t is not a number within bounds"
+    ),
     "json: time after 9999": Invalid(
         KEY_TIME, b'{"k":"a","t":253402300800000}', "time field t is not a number within bounds"
     ),
@@ -273,7 +279,9 @@ INVALID = {
     "json: time of day wrong": Invalid(
         DATED, b'{"k":"a","d":"1970-01-01","t":"9:00"}', "time field d with of_day t is not ISO 8601"
     ),
-    "json: ISO 8601 number": Invalid(timed("iso8601"), b'{"k":"a","t":5}', "time field t is not ISO 8601"),
+    "json: ISO 8601 number": Invalid(
+        timed("iso8601"), b'{"k":"a","t":5}', "time field t is a number, but its unit is iso8601"
+    ),
     "json: ISO 8601 wrong day": Invalid(
         timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time field t is not ISO 8601"
     ),

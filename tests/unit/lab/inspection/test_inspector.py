@@ -257,12 +257,15 @@ def test_inspector_times_in_ns_that_are_far_from_all_other_times_are_no_times() 
     assert (found["times"][-1]["name"], found["keys"][0]["name"]) == ("Kafka timestamp", "u")
 
 
-@pytest.mark.parametrize("mistake", ["n/a", "", "0"])
-def test_inspector_time_with_few_mistakes_is_the_time_and_they_are_reported(mistake: str) -> None:
+@pytest.mark.parametrize(
+    ("mistake", "reason"),
+    [("n/a", "is not ISO 8601"), ("", "is not ISO 8601"), ("0", "is a number, but its unit is iso8601")],
+)
+def test_inspector_time_with_few_mistakes_is_the_time_and_they_are_reported(mistake: str, reason: str) -> None:
     values = [json.dumps({"u": f"u{i % 9}", "at": mistake if i == 3 else iso(START + i)}).encode() for i in range(1000)]
     found = inspected([batch(values)])
     assert (found["times"][-1]["name"], found["keys"][0]["name"]) == ("at", "u")
-    assert found["keys"][0]["invalid"] == [{"reason": "time field at is not ISO 8601", "records": 1}]
+    assert found["keys"][0]["invalid"] == [{"reason": f"time field at {reason}", "records": 1}]
 
 
 def test_inspector_lines_with_names_of_columns_do_not_make_a_measure_the_key() -> None:
