@@ -10,14 +10,13 @@
 {{- $steps := list -}}
 {{- if $embedded.sourcePartitions }}
 {{- $create := printf "--file, /etc/skewless/pipeline.yaml, --partitions, %q, --records, \"0\"" (toString $embedded.sourcePartitions) -}}
-{{- $join := .root.Values.pipeline.join -}}
-{{- $ofPairs := printf "%s.joined" (include "skewless.fullPipelineName" .root) -}}
+{{- $isOwn := include "skewless.hasOwnSource" .root -}}
 {{- range $number, $topic := include "skewless.sourceTopics" .root | default "[]" | fromJsonArray }}
-{{- if and $topic (or (not $join) (ne $topic $ofPairs)) }}
+{{- if and $topic (not $isOwn) }}
 {{- $steps = append $steps (list (ternary "source" (printf "source-%d" $number) (eq $number 0)) (printf "[produce, zipf, %s%s]" (ternary "" (printf "--topic, %q, " $topic) (not (not $.root.Values.source.topic))) $create)) -}}
 {{- end }}
 {{- end }}
-{{- if $join }}
+{{- if .root.Values.pipeline.join }}
 {{- range $name := list "left" "right" }}
 {{- $topic := include "skewless.input" (dict "root" $.root "name" $name) -}}
 {{- $steps = append $steps (list $name (printf "[produce, impressions, --topic, %q, %s]" $topic $create)) -}}

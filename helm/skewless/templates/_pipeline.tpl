@@ -109,6 +109,15 @@ Parameters: root, role. */}}
 {{- end }}
 {{- end }}
 
+{{/* "true" if the pipeline writes its source topic: the pairs of its join, or its enriched records. */}}
+{{- define "skewless.hasOwnSource" -}}
+{{- $pipeline := include "skewless.fullPipelineName" . -}}
+{{- $written := dict "join" (printf "%s.joined" $pipeline) "enrich" (printf "%s.enriched" $pipeline) -}}
+{{- range $section, $topic := $written }}
+{{- if and (get $.Values.pipeline $section) (eq $topic (default "" $.Values.source.topic)) }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* Full names of the topics of an input of a stage, as a JSON list. Parameters: root, name. */}}
 {{- define "skewless.inputs" -}}
 {{- if eq .name "source" }}{{ include "skewless.sourceTopics" .root }}
@@ -264,7 +273,7 @@ test cannot generate records for a function of the user.
 {{- define "skewless.sendsTestRecords" -}}
 {{- $sends := ternary .Values.embeddedKafka.enabled .Values.tests.sendRecords (kindIs "invalid" .Values.tests.sendRecords) -}}
 {{- $python := dig "splitter" "python" "" .Values.pipeline -}}
-{{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) (not $python) }}true{{ end }}
+{{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) (not $python) (not (include "skewless.hasOwnSource" .)) }}true{{ end }}
 {{- end }}
 
 {{/* Section `registry` of the pipeline's file, without the login, which is in the environment. Empty without a registry. */}}

@@ -75,6 +75,11 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     test cannot check, UnreachableError if no broker answers.
     """
     topic = topic_plan.source_topics(settings)[0]
+    if settings.own_source is not None:
+        raise ConfigurationError(
+            f"source.topic: the pipeline writes {topic} itself, and records of a test would remain in it: test the "
+            "pipeline with given records (`skewless test`), or audit its results (`skewless audit`)"
+        )
     if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     parser, offsets = RecordParser(settings.splitter), OffsetReader(settings.kafka)

@@ -76,6 +76,21 @@ def test_command_for_results_of_a_join_only_pipeline_names_the_missing_source(
     assert "source: missing; pipeline p only joins" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"source": {"topic": "p.joined"}, "join": JOIN},
+        {"source": {"topic": "p.enriched"}, "enrich": {"topic": "x", "tables": [{"topic": "y", "fields": {"a": "b"}}]}},
+    ],
+)
+def test_smoke_test_of_a_source_that_the_pipeline_writes_is_refused(sections: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(loader.dump(PipelineSettings.model_validate({"name": "p", **sections})))
+    done = CliRunner().invoke(main, ["smoke-test", "-f", str(file)])
+    assert done.exit_code == 2, done.output
+    assert f"source.topic: the pipeline writes {sections['source']['topic']} itself" in done.stderr
+
+
 def test_source_settings_of_a_join_only_pipeline_are_an_error() -> None:
     with pytest.raises(ConfigurationError, match="source: missing; pipeline p only joins"):
         SETTINGS.topic("source")
