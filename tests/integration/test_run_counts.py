@@ -95,6 +95,11 @@ def test_up_of_transactions_counts_committed_records_and_names_those_that_it_doe
     producer.commit_transaction(WAIT_S)
     second = CliRunner().invoke(main, up)
     assert second.stdout.endswith("\n1 record: 1 update of results, 0 late, 0 invalid\n")
+    source.send([(0, b"?")])
+    third = CliRunner().invoke(main, up)
+    assert third.exit_code == 1, third.output
+    remedy = "The earlier results remain. Correct the settings, and replay the invalid records with `skewless dead-l"
+    assert f"1 are invalid, and 0 late. {remedy}" in third.stderr
 
 
 def test_up_with_only_filtered_records_warns_and_names_the_condition(broker: str, tmp_path: Path) -> None:
@@ -175,6 +180,14 @@ def test_up_of_pairs_without_any_warns_and_names_the_join_and_of_filtered_ones_t
     line = "\n2 records: 0 updates of results, 0 late, 0 invalid\nwarning: none of 2 records has a"
     assert sent("1", "2", START_MS).endswith(f"{line} partner in the join\n")
     assert sent("3", "3", START_MS + 60_000).endswith(f"{line} tuple, because of splitter.where\n")
+
+    tested.send(Side.RIGHT, [Event("5", START_MS + 1)] * 12)  # in the partition of the others
+    tested.flush()
+    late = CliRunner().invoke(main, up)
+    assert late.exit_code == 1, late.output
+    assert "error: none of 12 records is in a result: 0 are invalid, and 12 late. Correct the settings" in late.stderr
+    status = CliRunner().invoke(main, ["status", "-f", str(tested.file)])
+    assert "\nwarning  12 recent records of join.right are late, and take no part in the join; with " in status.stdout
 
 
 def test_up_with_only_invalid_records_prints_the_reason_and_fails(broker: str, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def _watch(settings: PipelineSettings, ended: threading.Event) -> None:
     while not ended.wait(INTERVAL_S):
         with contextlib.suppress(SkewlessError):  # the stages report a broker that does not answer
             since_ms = max(started_ms, _now_ms() - PERIOD_MS)
-            quality = data_quality(OffsetReader(settings.kafka), topics, since_ms)
+            quality = data_quality(OffsetReader(settings.kafka), topics, settings.sides, since_ms)
             found = warnings(quality, settings, MAX_LATE_SHARE)
             for kind in found.keys() - previous.keys():
                 if not ended.is_set():

@@ -6,7 +6,7 @@ Topics are the source, so the numbers do not depend on restarts, or on which pro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BadRecordError
-from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
+from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets, offset_count
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.operations.dead_letters import Position, decode_headers
-from skewless.operations.recent_records import recent_records
+from skewless.operations.recent_records import RecentRecords, recent_records
+from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.json_path import LIST
 from skewless.parsing.validation import EventTimeRules
 from skewless.wire.columns import read_table
@@ -40,15 +41,32 @@ MAX_LATE_SHARE = 0.001
 """Share of late tuples from which on there is a warning, unless another one is given."""
 SAMPLED = 200
 """Records of topic `tuples` that are read to estimate the number of tuples."""
-QUALITY_TOPICS = ("late", "dead-letters", "tuples")
+QUALITY_TOPICS = ("late", "join-late", "dead-letters", "tuples")
 """Topics from which the records are known."""
+_TOLERANCES = {"left": "window_s", "right": "sync_delay_s"}
+"""Setting of a join, by side, that contains the disorder which its topic may have."""
 
 
 class LateTuple(msgspec.Struct):
-    """Fields of a late tuple that say by how much it is late."""
+    """Fields of a late tuple, or of a late record of a join, that say by how much it is late."""
 
     time: int
     watermark: int
+    side: str | None = None
+
+
+class LateSide(NamedTuple):
+    """Late records of a side of a join."""
+
+    records: int
+    written: int
+    """Records of its topic whose Kafka timestamp is in the period. If their event time is, they may be others."""
+    missing_ms: int
+    """By how much the disorder of the topic exceeds the tolerated one."""
+
+    def has_too_many(self, max_share: float) -> bool:
+        """Return whether there are at least MIN_RECORDS, and more than this share of the records of the topic."""
+        return self.records >= MIN_RECORDS and self.records > max_share * max(self.written, self.records)
 
 
 class Invalid(NamedTuple):
@@ -120,6 +138,10 @@ class DataQuality:
     """Reasons of the invalid records that were read: all, or the last ones of many."""
     late_tuples: Sequence[LateTuple] = ()
     """The late tuples that were read: all, or the last ones of many."""
+    late_of_join: int = 0
+    """Late records of a join."""
+    late_sides: Mapping[str, LateSide] = field(default_factory=dict)
+    """The same by side, of the sides that have any."""
 
     @property
     def late_share(self) -> float:
@@ -132,13 +154,16 @@ class DataQuality:
         return self.invalid / (self.invalid + self.late + self.accepted) if self.invalid >= MIN_RECORDS else 0.0
 
 
-def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int) -> DataQuality:
+def data_quality(
+    offsets: OffsetReader, topics: Mapping[str, str], sides: Mapping[str, JoinSideSettings], since_ms: int
+) -> DataQuality:
     """Measure the records that were committed since a time.
 
-    `topics` contains the full names of `late`, `dead-letters` and `tuples`, without those that do not exist. Raises the
-    errors of `read_ranges`.
+    `topics` contains the full names of QUALITY_TOPICS, without those that do not exist. `sides` are those of
+    a join. Raises the errors of `read_ranges`.
     """
     late = recent_records(offsets, topics.get("late"), since_ms, late_tuple)
+    of_join = recent_records(offsets, topics.get("join-late"), since_ms, late_tuple)
     invalid = recent_records(offsets, topics.get("dead-letters"), since_ms, invalid_record)
     reasons = Reasons(invalid.contents)
     # Of many dead letters, only the last ones are read.
@@ -151,7 +176,23 @@ def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int
         accepted=_accepted(offsets, topics["tuples"], since_ms) if is_measured else 0,
         reasons=reasons,
         late_tuples=[found for found in late.contents if found is not None],
+        late_of_join=of_join.number,
+        late_sides=dict(_late_sides(offsets, of_join, sides, since_ms)),
     )
+
+
+def _late_sides(
+    offsets: OffsetReader,
+    late: RecentRecords[LateTuple | None],
+    sides: Mapping[str, JoinSideSettings],
+    since_ms: int,
+) -> Iterator[tuple[str, LateSide]]:
+    for name, side in sides.items():
+        found = [record.watermark - record.time for record in late.contents if record and record.side == name]
+        if found:
+            # Of many records, only the last ones are read.
+            number = round(late.number * len(found) / len(late.contents))
+            yield name, LateSide(number, offset_count(offsets.ranges_since(side.topic, since_ms)), max(found))
 
 
 def late_tuple(_headers: Headers, value: bytes | None) -> LateTuple | None:
@@ -184,8 +225,8 @@ def _tuples_of_partials(value: bytes) -> int:
 
 
 def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: float) -> dict[str, str]:
-    """Return a line for each share that is too large, `late` and `invalid`, and for `expired` tuples."""
-    found = {}
+    """Return a line for each share that is too large, by its name, and for `expired` tuples."""
+    found = dict(_warnings_of_join(quality, settings, max_late_share))
     if expired := quality.reasons.expired:
         is_part = quality.dead_letters > quality.reasons.records
         found["expired"] = expired_line(expired, settings, is_part=is_part)
@@ -199,13 +240,29 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
         )
     if quality.invalid_share > MAX_INVALID_SHARE:
         # The share is that of the topics of `source`, if each valid record has a tuple. No topic says how many other
-        # records a join has read, or a splitter has filtered.
-        is_known = settings.join is None and not (
-            filtering_settings(settings) or LIST in str(settings.splitter.key.field)
+        # records a join has read, or a splitter has filtered. Those of an enricher become tuples only later.
+        is_known = not (
+            settings.join or settings.enrich or filtering_settings(settings) or LIST in str(settings.splitter.key.field)
         )
         share = percent(quality.invalid_share) if is_known else f"{quality.invalid:,}"
         found["invalid"] = f"{share} of the recent records are invalid: {quality.reasons}"
     return found
+
+
+def _warnings_of_join(
+    quality: DataQuality, settings: PipelineSettings, max_late_share: float
+) -> Iterator[tuple[str, str]]:
+    join = settings.join
+    for name, side in quality.late_sides.items():
+        if join is not None and side.has_too_many(max_late_share):
+            setting = _TOLERANCES[name]
+            current_s: float = getattr(join, setting) or join.apart_s
+            required_s = readable_s(round(1000 * current_s) + side.missing_ms)
+            line = (
+                f"{side.records:,} recent records of join.{name} are late, and take no part in the join; with "
+                f"join.{setting}: {required_s:.15g} instead of {current_s:.15g}, none of them would be late"
+            )
+            yield f"late {name}", line
 
 
 def filtering_settings(settings: PipelineSettings) -> list[str]:

@@ -65,6 +65,8 @@ class RunCounts:
     """Whether there were valid records, and none of them became a tuple or a late tuple."""
     is_none_paired: bool
     """Whether they became none because the pipeline aggregates the pairs of its join, and there was no pair."""
+    has_earlier_results: bool
+    """Whether there were results before."""
 
     @property
     def records_text(self) -> str:
@@ -82,9 +84,13 @@ def check_accepted(counts: RunCounts) -> None:
     expired = counts.reasons.expired
     if not counts.is_any_accepted or (expired and not counts.results.records):
         after_expiry = f", and {expired:,} tuples came after their windows had expired" if expired else ""
+        remedy = "Correct the settings, and count again with `skewless reset --to-start`"
+        if counts.has_earlier_results:
+            replay = ". Correct the settings, and replay the invalid records with `skewless dead-letters replay`"
+            remedy = f"The earlier results remain{replay if counts.invalid.records else ''}"
         raise CheckFailedError(
             f"none of {counts.records_text} is in a result: {counts.invalid} are invalid, and {counts.late} late"
-            f"{after_expiry}. Correct the settings, and count again with `skewless reset --to-start`"
+            f"{after_expiry}. {remedy}"
         )
 
 
@@ -137,6 +143,7 @@ class RunCounter:
             reasons=reasons,
             is_any_accepted=not rejected or self._is_any_accepted() or self._has_more_than(rejected, processed),
             is_all_filtered=is_all_filtered,
+            has_earlier_results=any(self._ends[self._results].values()),
             is_none_paired=is_all_filtered and self._aggregates_pairs and not self._is_any_in(["joined"]),
         )
 

@@ -182,11 +182,10 @@ def status(
     newest = _newest_event(settings, {stage.name: stage for stage in stages}.get(topology.SOURCE_STAGE))
     stages = with_end_of_splitter(_without_ended(settings, _with_readiness(settings, stages)))
     by_name = {stage.name: stage for stage in stages}
-    full_names = {name: settings.topic(name) for name in (*QUALITY_TOPICS, "join-late")}
+    full_names = {name: settings.topic(name) for name in QUALITY_TOPICS}
     topics = {name: full_name for name, full_name in full_names.items() if full_name in partition_counts}
     since_ms = now_ms - round(1000 * recent_s)
-    quality = data_quality(offsets, topics, since_ms)
-    late_of_join = recent_records(offsets, topics.get("join-late"), since_ms, lambda _headers, _value: None).number
+    quality = data_quality(offsets, topics, settings.sides, since_ms)
     distribution, closing = settings.topic("distribution"), by_name.get(topology.RESULTS_STAGE)
     problems = (
         ["the pipeline has no topics: `skewless up` and `skewless topics apply` create them"]
@@ -209,7 +208,7 @@ def status(
             name: count
             for name, count in (
                 ("late", quality.late),
-                ("join-late", late_of_join),
+                ("join-late", quality.late_of_join),
                 ("dead-letters", quality.dead_letters),
             )
             if name in topics

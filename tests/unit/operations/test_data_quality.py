@@ -18,6 +18,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.operations.data_quality import (
     DataQuality,
     Invalid,
+    LateSide,
     LateTuple,
     Reasons,
     increase_ms,
@@ -33,6 +34,15 @@ from skewless.wire.columns import write_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED, DeadLetterHeaders
 from skewless.wire.rows import KEY_AND_PANE
 
+SIDES = {side: {"topic": side, "id": {"field": "id"}, "time": {"field": "time"}} for side in ("left", "right")}
+TABLE = {"topic": "users", "key": {"field": "user"}, "fields": {"country": "country"}}
+WITHOUT_SHARE = {
+    "join": PipelineSettings.model_validate({"name": "p", "join": {**SIDES, "apart_s": 5, "window_s": 6}}),
+    "enrich": PipelineSettings.model_validate(
+        {"name": "p", "source": {"topic": "p.enriched"}, "enrich": {"topic": "views", "tables": [TABLE]}}
+    ),
+}
+"""Pipelines in which the number of all records is unknown."""
 KEYS = pa.array(["a", "b"]).dictionary_encode()
 
 
@@ -63,11 +73,37 @@ def test_warnings_invalid_records_above_one_percent_are_one(quality: DataQuality
     assert found is None or found.startswith(f"{share} of the recent records are invalid")
 
 
-def test_warnings_invalid_records_of_a_join_have_their_number() -> None:
-    sides = {side: {"topic": side, "id": {"field": "id"}, "time": {"field": "time"}} for side in ("left", "right")}
-    joins = PipelineSettings.model_validate({"name": "p", "join": {**sides, "apart_s": 5}})
-    found = warnings(DataQuality(invalid=1089, accepted=0), joins, 1.0)["invalid"]
-    assert found.startswith("1,089 of the recent records are invalid: ")
+@pytest.mark.parametrize("section", ["join", "enrich"])
+def test_warnings_invalid_records_without_a_known_share_have_their_number(section: str) -> None:
+    quality = DataQuality(invalid=1089, accepted=0)
+    assert warnings(quality, WITHOUT_SHARE[section], 1.0)["invalid"].startswith(
+        "1,089 of the recent records are invalid: "
+    )
+
+
+@pytest.mark.parametrize(
+    ("side", "max_share", "expected"),
+    [
+        (LateSide(10, 9_000, 1_200), 0.001, "late, and take no part in the join; with join.window_s: 7.2 instead of 6"),
+        (LateSide(10, 0, 1_200), 0.001, "10 recent records of join.left are late"),  # the topic has event times
+        (LateSide(9, 0, 1_200), 0.001, None),
+        (LateSide(10, 10_000, 1_200), 0.001, None),
+        (LateSide(10, 0, 1_200), 1.0, None),
+    ],
+)
+def test_warnings_late_records_of_a_join_name_the_setting_of_their_side(
+    side: LateSide, max_share: float, expected: str | None
+) -> None:
+    quality = DataQuality(late_of_join=side.records, late_sides={"left": side})
+    found = warnings(quality, WITHOUT_SHARE["join"], max_share)
+    assert list(found) == ([] if expected is None else ["late left"])
+    assert expected is None or expected in found["late left"]
+
+
+def test_warnings_late_right_records_name_the_delay_which_is_apart_by_default() -> None:
+    quality = DataQuality(late_sides={"right": LateSide(100, 0, 250)})
+    (line,) = warnings(quality, WITHOUT_SHARE["join"], 0.001).values()
+    assert line.endswith("with join.sync_delay_s: 5.3 instead of 5, none of them would be late")
 
 
 def test_warnings_name_the_commonest_reason_with_its_newest_record() -> None:

@@ -101,7 +101,7 @@ class _Lookup:
         self.missing = 0
         """Number of records without a row, or whose row lacks a field, since the process started."""
         self._path = path
-        self._names = tuple(settings.fields)
+        self._fields = settings.fields
         self._keeps = settings.missing == "keep"
         self._default = None if settings.default is None else settings.default.encode()
 
@@ -120,10 +120,10 @@ class _Lookup:
         texts = None if key is None else self.table.fields(key)
         headers: list[tuple[str, bytes]] = []
         lacking = ""
-        for name, text in zip(self._names, texts or [None] * len(self._names), strict=True):
+        for (name, reference), text in zip(self._fields.items(), texts or [None] * len(self._fields), strict=True):
             value = self._default if text is None else text.encode()
             if text is None:
-                lacking = lacking or f"its row in table {self.table.topic} has no field {name}"
+                lacking = lacking or f"its row in table {self.table.topic} has no text in field {reference}"
             if value is not None:
                 headers.append((name, value))
         if key is None:
