@@ -113,8 +113,8 @@ class ReplayReport:
     already_replayed: int = 0
     gone: int = 0
     """The record is no longer in its topic: it was deleted, or another one has its offset in a topic created again."""
-    other_topics: int = 0
-    """The record is not in the topic that is replayed."""
+    other_topics: Counter[str] = field(default_factory=Counter)
+    """The record is not in the topic that is replayed: numbers by topic."""
     exhausted: int = 0
     """The record was replayed too often: the loop guard."""
     by_reason: Counter[str] = field(default_factory=Counter)
@@ -225,7 +225,7 @@ def _letters_from(letters: Iterable[DeadLetter], topic: str, report: ReplayRepor
         if letter.origin.topic == topic:
             yield letter
         else:
-            report.other_topics += 1
+            report.other_topics[letter.origin.topic] += 1
 
 
 def _records_to_replay(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,22 @@ def test_replay_of_a_join_without_a_topic_that_it_reads_is_refused(
     file.write_text(JOIN)
     result = CliRunner().invoke(main, ["dead-letters", "replay", "-f", str(file), *options])
     assert (result.exit_code, message in result.stderr) == (2, True), result.output
+
+
+def test_replay_of_one_side_names_the_command_option_for_the_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = ReplayReport(other_topics=Counter({"clicks": 1200, "ads.left-records": 1}))
+    monkeypatch.setattr(dead_letters, "read_dead_letters", lambda *_: iter(()))
+    monkeypatch.setattr(dead_letters, "replay", lambda *_, **_options: report)
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(JOIN)
+    result = CliRunner().invoke(main, ["dead-letters", "replay", "-f", str(file), "--from", "impressions"])
+    assert result.stdout.splitlines() == [
+        "0 records replayed to impressions",
+        "left out: 1,200 records of topic clicks, which --from clicks replays",
+        "left out: 1 record of topics that the pipeline writes or no longer reads, which cannot be replayed",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ import click
 
 from skewless.cli.options import load_settings, pipeline_file, topic_of
 from skewless.cli.plain_text import counted, printable
-from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError, unknown
 
 if TYPE_CHECKING:
@@ -134,7 +134,10 @@ def replay(  # noqa: PLR0913 - click passes an argument per option
       skewless dead-letters replay -f pipeline.yaml --to clicks-to-repair
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
-    source = _origin(settings, origin)
+    from skewless.config.topic_plan import user_topics
+
+    replayable = sorted(user_topics(settings))
+    source = _origin(replayable, origin)
     topic = source if target is None else topic_of("--to", target)
     from skewless.operations.dead_letters import ReplayReport, ReplayTopics, read_dead_letters
     from skewless.operations.dead_letters import replay as replay_letters
@@ -147,21 +150,23 @@ def replay(  # noqa: PLR0913 - click passes an argument per option
     click.echo(f"{counted(report.replayed, 'record')} {verb} to {topic}")
     for reason, count in report.by_reason.most_common():
         click.echo(f"  {count:,}  {printable(reason)}")
+    others = {other: report.other_topics[other] for other in replayable}
     for count, text in (
         (report.already_replayed, "replayed before"),
         (report.gone, f"no longer in topic {source}"),
-        (report.other_topics, "of other topics, such as internal ones, which cannot be replayed"),
+        *((count, f"of topic {other}, which --from {other} replays") for other, count in others.items()),
+        (
+            report.other_topics.total() - sum(others.values()),
+            "of topics that the pipeline writes or no longer reads, which cannot be replayed",
+        ),
         (report.exhausted, f"replayed {max_attempts} times, and invalid again: raise --max-attempts"),
     ):
         if count:
             click.echo(f"left out: {counted(count, 'record')} {text}")
 
 
-def _origin(settings: PipelineSettings, topic: str | None) -> str:
-    """Return the topic whose records are replayed. Raises ConfigurationError if the pipeline does not read it."""
-    from skewless.config.topic_plan import user_topics
-
-    topics = sorted(user_topics(settings))
+def _origin(topics: Sequence[str], topic: str | None) -> str:
+    """Return the topic whose records are replayed. Raises ConfigurationError if it is none of those that are read."""
     if topic is None:
         if len(topics) > 1:
             raise ConfigurationError(f"--from: missing; the pipeline reads {', '.join(topics)}: name one of them")
