@@ -75,3 +75,11 @@ def test_dead_letters_with_a_reason_that_none_has_name_the_list_of_reasons(
     result = CliRunner().invoke(main, ["dead-letters", *options, "-f", str(file)])
     named = "no dead letters with this reason: it is compared as a whole" in result.stdout
     assert (result.exit_code, named) == (0, is_named), result.output
+
+
+@pytest.mark.parametrize("position", ["clicks", "clicks/3", "clicks/3/x", "clicks/-1/0", "clicks/3/4/5", "/3/4"])
+def test_show_of_a_malformed_position_is_wrong_usage(position: str) -> None:
+    result = CliRunner().invoke(main, ["dead-letters", "show", position])
+    assert (result.exit_code, f"'{position}' is not TOPIC/PARTITION/OFFSET" in result.stderr) == (2, True), (
+        result.output
+    )

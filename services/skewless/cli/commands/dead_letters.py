@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,9 +25,17 @@ NO_REASON = (
     "no dead letters with this reason: it is compared as a whole, and `skewless dead-letters list` has all reasons"
 )
 
+POSITION = re.compile(r"[^/]+/[0-9]+/[0-9]+")
+
 reason_option = click.option(
     "--reason", "reasons", multiple=True, metavar="REASON", help="Only dead letters with this reason; repeatable."
 )
+
+
+def _position(_ctx: click.Context, _param: click.Parameter, position: str) -> str:
+    if not POSITION.fullmatch(position):
+        raise click.BadParameter(f"{position!r} is not TOPIC/PARTITION/OFFSET, such as clicks/3/4711.")
+    return position
 
 
 @click.group("dead-letters")
@@ -66,7 +75,7 @@ def list_(file: Path | None, *, reasons: tuple[str, ...], each: bool, as_json: b
 
 @dead_letters.command()
 @pipeline_file
-@click.argument("position", metavar="TOPIC/PARTITION/OFFSET")
+@click.argument("position", metavar="TOPIC/PARTITION/OFFSET", callback=_position)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def show(file: Path | None, *, position: str, as_json: bool) -> None:
     """Print the dead letter of a record: reason, key and value. `list --each` prints the positions of the records.
