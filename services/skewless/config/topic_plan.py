@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
@@ -470,23 +471,41 @@ def _specs(admin: Admin, settings: PipelineSettings, counts: Mapping[str, int]) 
     _refuse(_joined_partitions_problems(settings, counts))
     _refuse(_retention_problems(settings, admin))
     _refuse(_table_problems(settings, admin))
-    join_partitions = max((counts[topic] for topic in _joined_topics(settings)), default=1)
-    return desired_topics(settings, _tuples_partitions(settings, counts, join_partitions), join_partitions)
-
-
-def _tuples_partitions(settings: PipelineSettings, counts: Mapping[str, int], join_partitions: int) -> int:
-    """Return the number of partitions of the topics that have as many as `tuples`."""
+    largest = _most_partitions(settings, counts)
+    join_partitions = counts[largest] if largest else 1
     if settings.source is None:
-        return join_partitions
+        tuples_partitions, of_tuples = join_partitions, largest
+    else:
+        tuples_partitions, of_tuples = _tuples_partitions(settings, counts, join_partitions)
+    partitions_of = {"join": largest, "source": of_tuples}
+    specs = desired_topics(settings, tuples_partitions, join_partitions)
+    return [
+        replace(spec, partitions_of=partitions_of.get(topic.partitions))
+        for topic, spec in zip(topology.needed_topics(settings), specs, strict=True)
+    ]
+
+
+def _tuples_partitions(
+    settings: PipelineSettings, counts: Mapping[str, int], join_partitions: int
+) -> tuple[int, str | None]:
+    """Return the number of partitions of the topics that have as many as `tuples`, and the topic that has this number.
+
+    The topic is None if the number is a setting.
+    """
     # If the source is the pipeline's own topic, this call may have to create it.
     visible = {settings.topic("joined"): join_partitions, **counts}
     if settings.enrich is not None:
         visible.setdefault(settings.topic("enriched"), counts[settings.enrich.topic])
     sources = {topic: visible[topic] for topic in _visible(settings, "source", visible)}
-    existing = counts.get(settings.topic("tuples"), max(sources.values()))
-    partitions = settings.topics.tuples_partitions or existing
+    equal = settings.topic("tuples")
+    if settings.enrich is not None:
+        equal = settings.enrich.topic  # all have its number, because the records keep their partitions
+    elif equal not in counts:
+        equal = max(sources, key=sources.__getitem__)
+    configured = settings.topics.tuples_partitions
+    partitions = configured or visible[equal]
     check_source_topics(sources, partitions)
-    return partitions
+    return partitions, None if configured else equal
 
 
 def _differences(specs: list[TopicSpec], existing: Mapping[str, TopicDescription]) -> list[str]:

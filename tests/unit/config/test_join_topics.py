@@ -133,6 +133,30 @@ def test_repartitioned_join_topic_that_has_grown_is_refused(monkeypatch: pytest.
         stage_partitions(ALWAYS, "join")
 
 
+GREW = (
+    "p.{}: has 5 partitions, topic {} has 6; count everything again with `skewless reset --to-start`, or start a "
+    "pipeline of another name"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts", "largest"),
+    [(SETTINGS, {"left": 6, "right": 6}, "left"), (ALWAYS, {"left": 2, "right": 6}, "right")],
+    ids=["never", "always"],
+)
+def test_topics_of_a_join_whose_source_has_grown_name_it_and_the_reset(
+    settings: PipelineSettings, counts: dict[str, int], largest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {
+        topic.name: settings.topic(topic.name) for topic in topology.needed_topics(settings) if topic.name != "replays"
+    }
+    with_topics(monkeypatch, **counts, **dict.fromkeys(own.values(), 5))
+    with pytest.raises(CheckFailedError) as raised:
+        topic_plan.planned(settings)
+    lines = str(raised.value).splitlines()
+    assert [name for name in own if not any(GREW.format(name, largest) in line for line in lines)] == []
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_repartitioned_join_topic_with_too_many_partitions_is_refused(
     side: str, monkeypatch: pytest.MonkeyPatch

@@ -121,6 +121,26 @@ def test_topic_plan_tuples_have_as_many_partitions_as_the_largest_source_topic(c
     assert specified(settings({"topics": ["clicks-a", "clicks-b"]})) == 3, "it does not grow"
 
 
+def test_topic_plan_number_of_partitions_names_the_topic_that_has_it_unless_it_is_a_setting(
+    counts: dict[str, int],
+) -> None:
+    def named(**parts: Any) -> dict[str, str | None]:
+        pipeline = settings({"topics": ["clicks-a", "clicks-b"]}, **parts)
+        specs, _ = topic_plan._describe(Admin(pipeline.kafka), pipeline)
+        return {spec.name: spec.partitions_of for spec in specs}
+
+    assert (named()["p.late"], named()["p.worker-input"], named()["p.distribution"]) == ("clicks-b", None, None)
+    assert named(topics={"tuples_partitions": 16})["p.late"] is None
+    counts["p.tuples"] = 3
+    assert named()["p.late"] == "p.tuples"
+    counts["users"] = 1
+    table = {"topic": "users", "key": {"field": "user"}, "fields": {"country": "country"}}
+    enriched = settings({"topic": "p.enriched"}, enrich={"topic": "views", "tables": [table]})
+    specs, _ = topic_plan._describe(Admin(enriched.kafka), enriched)
+    grown = {(spec.partitions, spec.partitions_of) for spec in specs if spec.name in ("p.enriched", "p.tuples")}
+    assert grown == {(9, "views")}
+
+
 def test_topic_plan_pattern_without_a_topic_is_refused(counts: dict[str, int]) -> None:
     pipeline = settings({"topics": {"match": "nothing-.*"}})
     for refused in (

@@ -29,6 +29,8 @@ class TopicSpec:
     """Names of the options that an existing topic must have: results depend on them, or the user set them."""
     optional: frozenset[str]
     """Names of the options that are left out where the brokers do not know them."""
+    partitions_of: str | None = None
+    """Full name of the topic that has this number of partitions. None: the number does not come from a topic."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,14 @@ class Report:
 def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
     """Yield the differences of an existing topic from its specification, each with its remedy."""
     if existing.partitions != spec.partitions:
+        wanted, remedy = (
+            ("the configuration wants", "set it back")
+            if spec.partitions_of is None
+            else (f"topic {spec.partitions_of} has", "count everything again with `skewless reset --to-start`")
+        )
         yield (
-            f"{spec.name}: has {existing.partitions} partitions, the configuration wants {spec.partitions}; set it "
-            "back, or start a pipeline of another name: the number cannot change while results must stay exact"
+            f"{spec.name}: has {existing.partitions} partitions, {wanted} {spec.partitions}; {remedy}, or start a "
+            "pipeline of another name: the number cannot change while results must stay exact"
         )
     if spec.replication_factor is not None and existing.replication_factor < spec.replication_factor:
         yield (
