@@ -28,7 +28,8 @@ TopicKind = Literal["user", "public", "internal"]
 OTHER_NAME = "give the pipeline another name: it then reads the source from its beginning"
 RESET = "count everything again with `skewless reset --to-start`"
 AFTER_LOST_OFFSETS = (
-    "Starting from the beginning would count everything twice: give the pipeline another name, or delete its topics"
+    f"Starting from the beginning would count records twice: {RESET}, which removes the results, or give the pipeline "
+    "another name"
 )
 MAX_LISTED = 5
 """Maximum number of partitions that a message lists."""
@@ -294,8 +295,9 @@ def check_first_start(
 
 def _offsets_lost(problem: str, location: str, advice: str) -> OffsetsLostError:
     return OffsetsLostError(
-        f"{problem}, but has written to {location}: the offsets were deleted, or expired while the group was stopped "
-        f"(the brokers' offsets.retention.minutes, 7 days by default), or the group has read other topics. {advice}"
+        f"{problem}, but has written to {location}: the topic was deleted and created again, which deletes its "
+        "offsets, or the offsets were deleted, or expired while the group was stopped (the brokers' "
+        f"offsets.retention.minutes, 7 days by default), or the group has read other topics. {advice}"
     )
 
 
