@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +25,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_FILE = Path("pipeline.yaml")
 REGISTRY_URL = "registry.url"
-SET_VARIABLES = "skewless.set_variables"
-"""Key in click's `meta`: environment variables that options have set -> the option as the user wrote it."""
 
 
 def default_file() -> Path | None:
@@ -66,9 +65,13 @@ def _set_registry(ctx: click.Context, _param: click.Parameter, url: str | None) 
 
 
 def _set_until_closed(ctx: click.Context, values: Mapping[str, str], options: Mapping[str, str]) -> None:
+    from skewless.config.loader import SET_BY_OPTIONS, options_of
+
+    if not values:
+        return
+    values = {**values, SET_BY_OPTIONS: json.dumps(options_of(os.environ) | dict(options))}
     before = {name: os.environ.get(name) for name in values}
     ctx.call_on_close(lambda: _restore(before))
-    ctx.meta.setdefault(SET_VARIABLES, {}).update(options)
     os.environ.update(values)
 
 
@@ -175,26 +178,13 @@ def load_settings(file: Path | None) -> PipelineSettings:
             f"no pipeline file: name it with -f FILE or $SKEWLESS_FILE, or write {DEFAULT_FILE}, as `skewless init "
             "TOPIC` does"
         )
-    try:
-        settings = load(file, os.environ)
-    except ConfigurationError as error:
-        raise ConfigurationError(*map(_by_option, error.problems)) from None
+    settings = load(file, os.environ)
     if context := click.get_current_context(silent=True):
         # If several files are loaded, the file that causes a later problem is unknown.
         has_other_file = PROBLEM_LOCATOR in context.meta
         environ = dict(os.environ)  # --set has ended when the problem is printed
-        context.meta[PROBLEM_LOCATOR] = (
-            str if has_other_file else lambda problem: _by_option(placed(problem, file, environ))
-        )
+        context.meta[PROBLEM_LOCATOR] = str if has_other_file else lambda problem: placed(problem, file, environ)
     return settings
-
-
-def _by_option(problem: str) -> str:
-    """Return a problem with the option in place of the variable that it has set."""
-    context = click.get_current_context(silent=True)
-    name, _, message = problem.partition(": ")
-    option = context.meta.get(SET_VARIABLES, {}).get(name) if context else None
-    return problem if option is None else f"{option}: {message}"
 
 
 def topic_of(option: str, name: str) -> str:
@@ -240,18 +230,16 @@ def connections_of(file: Path | None, servers: str | None) -> tuple[KafkaSetting
 
 def _sections(file: Path | None, *sections: str) -> PipelineSettings:
     """Return the settings of the file or, without a file, these sections from the environment."""
-    from skewless.config.loader import BOOTSTRAP_SERVERS, load, variable_of
+    from skewless.config.loader import BOOTSTRAP_SERVERS, SET_BY_OPTIONS, load, variable_of
 
     if file is not None:
         return load_settings(file)
     # Other variables are not read, because those of a pipeline may not be valid without its file.
     prefixes = tuple(f"{variable_of(section)}__" for section in sections)
-    names = [name for name in os.environ if name == BOOTSTRAP_SERVERS or name.upper().startswith(prefixes)]
+    others = {BOOTSTRAP_SERVERS, SET_BY_OPTIONS}
+    names = [name for name in os.environ if name in others or name.upper().startswith(prefixes)]
     required = {"SKEWLESS__NAME": "topic", "SKEWLESS__SOURCE__TOPIC": "topic"}
-    try:
-        return load(None, {name: os.environ[name] for name in names} | required)
-    except ConfigurationError as error:
-        raise ConfigurationError(*map(_by_option, error.problems)) from None
+    return load(None, {name: os.environ[name] for name in names} | required)
 
 
 def with_servers(kafka: KafkaSettings, servers: str | None) -> KafkaSettings:

@@ -13,6 +13,7 @@ The folder of the file becomes the last one in which Python finds the module of 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,12 +39,17 @@ if TYPE_CHECKING:
 PREFIX = "SKEWLESS__"
 BOOTSTRAP_SERVERS = "KAFKA_BOOTSTRAP_SERVERS"
 """Variable with the addresses of brokers for pipelines that set none."""
+SET_BY_OPTIONS = "SKEWLESS_SET_BY_OPTIONS"
+"""Variable with the options that have set other variables: a JSON object, variable -> option as the user wrote it.
+
+Messages name the option, also those of the processes that a command starts.
+"""
 HIDDEN = "********"
 SECRET_OPTION = re.compile(r"password|passphrase|secret|\.pem$|\.key$|jaas|oauthbearer\.config")
 """Pattern of librdkafka options whose values are secret."""
 
 Variables = dict[tuple[str, ...], str]
-"""Path of a setting -> name of the environment variable that sets it."""
+"""Path of a setting -> name of the environment variable that sets it, or of the option that has set the variable."""
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
@@ -66,7 +72,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
         if not any(setting[:length] in messages for length in range(1, len(setting))):
             messages[setting] = "unknown setting, because a part of its path is a value"
     if isinstance(result, list) or messages:
-        raise ConfigurationError(*describe(messages, variables, path, in_file))
+        raise ConfigurationError(*describe(messages, _with_options(variables, environ), path, in_file))
     if result.splitter.python is not None:
         add_search_folder(Path.cwd() if path is None else path.parent)
     return result
@@ -80,7 +86,7 @@ def placed(problem: str, path: Path | None, environ: Mapping[str, str]) -> str:
     setting = tuple(problem.partition(": ")[0].split("."))
     if setting[0] not in PipelineSettings.model_fields:
         return problem
-    for variable_setting, name in _variables(environ).items():
+    for variable_setting, name in _with_options(_variables(environ), environ).items():
         is_named_part = variable_setting[: len(setting)] == setting and variable_setting[-1] in problem
         if variable_setting == setting or is_named_part:
             return f"{name}: {problem}"
@@ -89,6 +95,18 @@ def placed(problem: str, path: Path | None, environ: Mapping[str, str]) -> str:
 
 def _variables(environ: Mapping[str, str]) -> Variables:
     return {_setting(name): name for name in sorted(environ) if name.startswith(PREFIX)}
+
+
+def _with_options(variables: Variables, environ: Mapping[str, str]) -> Variables:
+    """Return the variables with the options in place of those that options have set."""
+    options = options_of(environ)
+    return {setting: options.get(name, name) for setting, name in variables.items()}
+
+
+def options_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that have set variables, by variable; see `SET_BY_OPTIONS`."""
+    options: dict[str, str] = json.loads(environ.get(SET_BY_OPTIONS, "{}"))
+    return options
 
 
 def _default_variables(environ: Mapping[str, str], in_file: dict[str, Any]) -> Variables:

@@ -12,7 +12,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from skewless.cli.main import main
-from skewless.cli.options import no_progress
+from skewless.cli.options import no_progress, pipeline_file, registry_option
+from skewless.config import loader
+from skewless.errors import ConfigurationError
 from skewless.lab import progress
 
 PIPELINE = "name: clicks\nsource: {topic: clicks}\nrouter: {workers: 4}\n"
@@ -136,7 +138,31 @@ def test_set_option_overrides_file_and_environment(folder: Path, monkeypatch: py
     assert document["kafka"]["options"] == {"socket.timeout.ms": 5000}
     assert document["topics"]["options"] == {"worker-input": {"retention.ms": "9"}}
     assert os.environ["SKEWLESS__ROUTER__WORKERS"] == "5"
-    assert "SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS" not in os.environ
+    assert not {"SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS", loader.SET_BY_OPTIONS} & os.environ.keys()
+
+
+def test_set_option_is_named_in_the_errors_of_a_process_that_the_command_starts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKEWLESS__OBSERVER__TICK_S", "5")
+
+    @click.command()
+    @pipeline_file
+    @registry_option
+    def start(file: Path | None) -> None:
+        inherited = dict(os.environ)
+        for setting in ("router.workers", "observer.tick_s", "registry.url"):
+            click.echo(loader.placed(f"{setting}: was 3", file, inherited))
+        with pytest.raises(ConfigurationError, match=r"^--set router\.workers: should be a valid integer"):
+            loader.load(file, inherited)
+
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    options = ["--registry", "http://r", "--set", "router.workers=many"]
+    assert CliRunner().invoke(start, options, catch_exceptions=False).stdout.splitlines() == [
+        "--set router.workers: router.workers: was 3",
+        "SKEWLESS__OBSERVER__TICK_S: observer.tick_s: was 3",
+        "--registry: registry.url: was 3",
+    ]
 
 
 def test_set_option_with_an_invalid_value_is_named_in_the_error(folder: Path) -> None:
