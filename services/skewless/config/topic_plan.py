@@ -32,6 +32,8 @@ NO_SIZE_RETENTION = {"retention.bytes": "-1"}
 """Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
 DELETE_RETENTION_MS = str(7 * 86_400_000)
 """Time for which a deletion of a result can be read, as long as brokers keep the offsets of a stopped stage."""
+DEFAULT_PARTITIONS = 8
+"""Number of partitions in the command that creates a topic of the user."""
 MAX_SEGMENT_MS = 7 * 86_400_000
 """Kafka's default of segment.ms. Records are deleted by segments, so a shorter retention needs shorter segments."""
 
@@ -441,10 +443,13 @@ def check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics
         if topic in counts:
             continue
         Admin(settings.kafka).check_visible([topic])
+        joined = _joined_topics(settings)
+        # The two sides of a join have to fit together.
+        partitions = next((counts[side] for side in joined if topic in joined and side in counts), DEFAULT_PARTITIONS)
         paths = {name: path for path, name in (settings.user_topics | settings.table_topics).items()}
         remedy = (
             f"create it, for example with `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} "
-            f"--create --topic {topic} --partitions 8`, or correct {paths[topic]}"
+            f"--create --topic {topic} --partitions {partitions}`, or correct {paths[topic]}"
             if topic in paths
             else "`skewless up` and `skewless topics apply` create it"
         )

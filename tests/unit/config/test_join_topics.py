@@ -63,6 +63,15 @@ def test_join_topic_that_does_not_exist_is_named_with_its_setting(side: str, mon
             refused()
 
 
+@pytest.mark.parametrize(("others", "partitions"), [({"right": 5, "p.joined": 3}, 5), ({"p.joined": 3}, 8)])
+def test_join_topic_that_does_not_exist_is_created_with_the_partitions_of_the_other_side(
+    others: dict[str, int], partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_topics(monkeypatch, **others)
+    with pytest.raises(BrokerError, match=rf"--create --topic left --partitions {partitions}`"):
+        topic_plan.check(SETTINGS)
+
+
 def test_join_topics_with_different_partition_counts_are_refused_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, left=2, right=3)
     for refused in (lambda: stage_partitions(SETTINGS, "join"), lambda: topic_plan.check(SETTINGS)):
