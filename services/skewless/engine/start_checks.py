@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from skewless.kafka.settings import KafkaSettings
 
 TopicKind = Literal["user", "public", "internal"]
-OTHER_NAME = "give the pipeline another name: it then reads the source from its beginning"
 RESET = "count everything again with `skewless reset --to-start`"
-AFTER_LOST_OFFSETS = (
-    f"Starting from the beginning would count records twice: {RESET}, which removes the results, or give the pipeline "
-    "another name"
-)
+AGAIN = f"{RESET}, which removes the results, or give the pipeline another name"
+AFTER_LOST_OFFSETS = f"Starting from the beginning would count records twice: {AGAIN}"
 MAX_LISTED = 5
 """Maximum number of partitions that a message lists."""
 
@@ -88,8 +85,8 @@ def checkpoints_of(source: Input, committed: Mapping[int, CommittedOffset]) -> d
         raise BrokerError(
             f"group {source.group} has offsets of topic {source.topic} that Skewless did not commit, in "
             f"{_list(without_metadata, 'partition {0} offset {1}')}: were they set by kafka-consumer-groups.sh? They "
-            "lack the checkpoint (watermarks, closed windows) that belongs to an offset, so results would be wrong. To "
-            f"count from another offset, or again, {OTHER_NAME}"
+            "lack the checkpoint (watermarks, closed windows) that belongs to an offset, so results would be wrong. "
+            f"{AGAIN.capitalize()}"
         )
     _check_state_schema(source, existing)
     return {
@@ -155,7 +152,7 @@ def check_changelog_id(
     if known - {None, changelog_id}:
         raise BrokerError(
             f"topic {changelog} was deleted and created again after group {source.group} had written its state to it. "
-            f"The next results would lack everything before. {OTHER_NAME.capitalize()}"
+            f"The next results would lack everything before. {AGAIN.capitalize()}"
         )
 
 
@@ -163,7 +160,7 @@ def created_again(topic: str, when: str) -> BrokerError:
     """Return the error for a topic that was deleted and created again."""
     return BrokerError(
         f"topic {topic} was deleted and created again {when}. Its records before these offsets would be "
-        f"missing from the results without notice. {OTHER_NAME.capitalize()}"
+        f"missing from the results without notice. {AGAIN.capitalize()}"
     )
 
 
@@ -194,7 +191,7 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
         raise BrokerError(
             f"records of topic {source.topic} were deleted before group {source.group} read them, in "
             f"{_list(lost, 'partition {0} (committed offset {1[0]}, log start offset {1[1]})')}: {_cause(source)}. "
-            f"Results would lack them without notice. {OTHER_NAME.capitalize()}{_instruction_to_skip(source, lost)}"
+            f"Results would lack them without notice. {AGAIN.capitalize()}{_instruction_to_skip(source, lost)}"
         )
     skipped = {
         partition: start
@@ -206,7 +203,7 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
         raise BrokerError(
             f"records of topic {source.topic} were deleted before group {source.group} first committed, in "
             f"{_list(trimmed, 'partition {0} (no committed offset, log start offset {1})')}: {_cause(source)}. "
-            f"Results would lack them without notice. {OTHER_NAME.capitalize()}; start all of its stages together"
+            f"Results would lack them without notice. {AGAIN.capitalize()}; start all of its stages together"
         )
 
 
@@ -228,7 +225,7 @@ def _check_log_ends(source: Input, checkpoints: Mapping[int, Checkpoint], ranges
         partitions = _list(beyond, "partition {0} (committed offset {1[0]}, log end offset {1[1]})")
         raise BrokerError(
             f"topic {source.topic} ends before the committed offsets of group {source.group}, in {partitions}: the "
-            f"topic was deleted and created again, or its brokers lost records. {OTHER_NAME.capitalize()}"
+            f"topic was deleted and created again, or its brokers lost records. {AGAIN.capitalize()}"
         )
 
 
