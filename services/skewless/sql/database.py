@@ -121,12 +121,11 @@ class Database(ABC):
         self.execute_many(self.statements.store, rows)
 
     @abstractmethod
-    def lock_schema(self) -> None:
-        """Wait until no other process changes the schema, and keep others from it until `unlock_schema`."""
+    def begin_alone(self) -> None:
+        """Wait for the transactions of others that began in this way, and begin one. Each statement sees all commits.
 
-    @abstractmethod
-    def unlock_schema(self) -> None:
-        """End what `lock_schema` began, and keep the changes."""
+        Transactions of `begin` run meanwhile, except on SQLite.
+        """
 
     @abstractmethod
     def failure_of(self, error: Exception) -> Failure:

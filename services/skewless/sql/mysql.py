@@ -14,8 +14,8 @@ from skewless.sql.settings import DatabaseSettings
 from skewless.sql.statements import Dialect
 from skewless.sql.table import DIGITS, ResultTable
 
-SCHEMA_LOCK = "skewless schema"
-"""Name of the lock of the schema."""
+LOCK = "skewless schema"
+"""Name of the lock of `begin_alone`."""
 
 MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 """Mode of the session: names in double quotes, and an error instead of a changed value."""
@@ -129,6 +129,8 @@ class MysqlDatabase(Database):
         self._driver: Any = load_driver("pymysql", "mysql")
         self.errors = (self._driver.err.Error, UnicodeError, OSError)
         self._connection: Any = None
+        self._is_locked = False
+        """Whether the session has the lock of `begin_alone`."""
 
     def connect(self) -> None:
         """Connect, with the time limits of the settings."""
@@ -174,7 +176,7 @@ class MysqlDatabase(Database):
     def close(self) -> None:
         """Discard the connection."""
         if self._connection is not None:
-            connection, self._connection = self._connection, None
+            connection, self._connection, self._is_locked = self._connection, None, False
             if connection.open:
                 connection._force_close()  # noqa: SLF001 - `close` sends a message to a server that may not answer
 
@@ -222,17 +224,28 @@ class MysqlDatabase(Database):
         self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
-    def lock_schema(self) -> None:
-        """Lock the schema by name. Statements that change it commit at once."""
-        ((locked,),) = self.query("SELECT GET_LOCK(%s, %s)", (SCHEMA_LOCK, self.settings.lock_timeout_s))
+    def begin_alone(self) -> None:
+        """Begin a transaction with a lock of the session. Statements that change the schema commit at once."""
+        ((locked,),) = self.query("SELECT GET_LOCK(%s, %s)", (LOCK, self.settings.lock_timeout_s))
         if locked != 1:
-            raise self._driver.err.OperationalError(1205, "another process changes the schema")
+            raise self._driver.err.OperationalError(1205, "another process creates tables or stores its first rows")
+        self._is_locked = True
         self.begin()
 
-    def unlock_schema(self) -> None:
-        """Commit and release the lock."""
-        self.commit()
-        self.query("SELECT RELEASE_LOCK(%s)", (SCHEMA_LOCK,))
+    def commit(self) -> None:
+        """Commit the transaction, and release its lock."""
+        super().commit()
+        self._unlock()
+
+    def rollback(self) -> None:
+        """Roll the transaction back, and release its lock."""
+        super().rollback()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._is_locked:
+            self.query("SELECT RELEASE_LOCK(%s)", (LOCK,))
+            self._is_locked = False
 
     def failure_of(self, error: Exception) -> Failure:
         """Classify an error by its number."""

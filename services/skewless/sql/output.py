@@ -223,7 +223,10 @@ class SqlOutput:
 
     def _store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[RefusedRow]:
         """Run the transaction. Returns the rows that the database refused."""
-        self._database.begin()
+        if all(self._known.get(partition) for partition in offsets):
+            self._database.begin()
+        else:
+            self._begin_first()
         for partition, committed in sorted(offsets.items()):
             self._move_offset(partition, committed)
         if self._deleted:
@@ -237,6 +240,20 @@ class SqlOutput:
             self._database.execute_many(self._statements["refuse"], [*self._refused, *refused])
         self._database.commit()
         return refused
+
+    def _begin_first(self) -> None:
+        """Begin the first transaction of a partition. Raises StoreError if the table is that of another pipeline.
+
+        From this transaction on, the table has offsets of this pipeline. Another one that starts at the same time sees
+        them only when they are stored, so each must look again, one after the other.
+        """
+        self._database.begin_alone()
+        try:
+            schema.require_own_offsets(self._database, *self._identity)
+        except StoreError:
+            with suppress(*self._database.errors):
+                self._database.rollback()
+            raise
 
     def _move_offset(self, partition: TopicPartition, committed: CommittedOffset) -> None:
         """Store an offset. Raises TransactionAbortedError if another process has moved it in the meantime."""

@@ -15,8 +15,8 @@ from skewless.sql.table import DIGITS, ResultTable
 if TYPE_CHECKING:
     import psycopg
 
-SCHEMA_LOCK = 0x736B6577
-"""Key of the advisory lock of the schema."""
+LOCK = 0x736B6577
+"""Key of the advisory lock of `begin_alone`."""
 
 TLS_MODES = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
 
@@ -202,14 +202,12 @@ class PostgresqlDatabase(Database):
                     copy.write_row(row)
             cursor.execute(cast("Any", self.statements.store))
 
-    def lock_schema(self) -> None:
-        """Lock the schema until the transaction ends."""
+    def begin_alone(self) -> None:
+        """Begin a transaction with a lock that ends with it."""
         self.begin()
-        self.execute("SELECT pg_advisory_xact_lock(%s)", (SCHEMA_LOCK,))
-
-    def unlock_schema(self) -> None:
-        """Commit, which ends the lock."""
-        self.commit()
+        # Otherwise, the statement that waits for the lock could set what all later ones see.
+        self.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        self.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
 
     def failure_of(self, error: Exception) -> Failure:
         """Classify an error by its SQLSTATE."""

@@ -34,7 +34,7 @@ def apply(database: Database) -> None:
     statements = database.statements
     if _is_complete(database):
         return
-    database.lock_schema()
+    database.begin_alone()
     for statement in split(statements["migrations"]):
         database.execute(statement)
     applied = {number for (number,) in database.query(statements["migrations_select"])}
@@ -50,7 +50,7 @@ def apply(database: Database) -> None:
     if statements.table.adds:
         _require_none(database, _table_differences(database))  # otherwise the view could not be created
         database.execute(statements["view"])
-    database.unlock_schema()
+    database.commit()
 
 
 def _is_complete(database: Database) -> bool:

@@ -173,13 +173,9 @@ class SqliteDatabase(Database):
                 values[index] = _without_decimals(values[index])
         return tuple(values)
 
-    def lock_schema(self) -> None:
+    def begin_alone(self) -> None:
         """Begin a transaction: only one process writes at a time."""
         self.begin()
-
-    def unlock_schema(self) -> None:
-        """Commit the transaction."""
-        self.commit()
 
     def failure_of(self, error: Exception) -> Failure:
         """Classify an error by its result code."""

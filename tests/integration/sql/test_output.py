@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from helpers.databases import Server, TestDatabase, new_database
 from helpers.forwarding import forwarded
 from integration.sql.sql_sink import START, TOPIC, Item, Sink, result
 from skewless.errors import StoreError, TransactionAbortedError
-from skewless.sql import clear
+from skewless.sql import clear, output
+from skewless.sql.rows import Row
 from skewless.wire.topic_partition import TopicPartition
 
 
@@ -97,6 +98,30 @@ def test_commit_offset_of_another_process_writes_nothing_and_resets(database: Te
     assert offsets(database) == [(0, 2)]
     with pytest.raises(TransactionAbortedError, match="another process"):
         successor.store([result("b")])
+
+
+def test_commit_first_rows_of_two_pipelines_at_once_are_stored_for_one(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "MAX_REPEATS", 1)
+    first, second = (Sink(database, name=name, table="p", lock_timeout_s=1).start(0, 1) for name in ("first", "second"))
+    upsert = first.database.upsert
+
+    def upsert_while_the_other_commits(rows: Sequence[Row]) -> None:
+        upsert(rows)
+        with pytest.raises(TransactionAbortedError):  # it has waited
+            second.store([result("b", count=2)])
+
+    monkeypatch.setattr(first.database, "upsert", upsert_while_the_other_commits)
+    first.store([result("a", count=1)])
+    with pytest.raises(StoreError, match=r"table p in .* is that of pipeline first: name another table in sink\.table"):
+        second.commit()
+    assert keys(database) == ["a"]
+    assert offsets(database) == [(0, 1), (1, 0)]
+    other_process = Sink(database, name="first", table="p").start(2)
+    other_process.read([result("b")], 2)
+    other_process.commit()  # the refused pipeline no longer has the lock
+    assert database.query("SELECT count FROM p") == [(1,), (1,)]
 
 
 def test_start_after_a_kill_continues_at_the_stored_offsets(database: TestDatabase) -> None:
