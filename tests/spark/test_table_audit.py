@@ -19,11 +19,18 @@ from helpers.stage_hosts import stage_host
 from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.spark.table_audit import NOT_ACCEPTED, NOT_STORED
+from skewless.sql.table import key_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REFUSED = ("window_ms", "key_bytes", "reason", "record", "topic", "partition", "offset", "refused_at")
+COLUMNS = {
+    "postgresql": "SELECT attname::text FROM pg_attribute WHERE attrelid = 'results'::regclass AND attnum > 0",
+    "mysql": "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
+    "AND table_name = 'results'",
+    "sqlite": "SELECT name FROM pragma_table_info('results')",
+}
 STAGES = {"replace": "sink", "merge": "flusher"}
 
 
@@ -91,36 +98,53 @@ def test_audit_of_a_table_finds_no_difference_and_every_planted_one(  # noqa: PL
     table = stored(drained, new_database(dialect, database_servers, tmp_path), tmp_path, mode)
     results = drained.results()[0]
     keys = Counter(key for _, key in results)
-    lost, changed, renamed, refused = sorted(key for key, windows in keys.items() if windows == 1)[:4]
+    chosen = sorted(key for key, windows in keys.items() if windows == 1)
+    lost, changed, renamed, refused, doubled, moved = chosen[:6]
     (window,) = (window for window, key in results if key == refused)
     table.change("DELETE FROM results", lost)
     table.change("UPDATE results SET count = count + 1", changed)
     table.change(f"UPDATE results SET {table.database.quoted('key')} = 'other'", renamed)
     table.change("DELETE FROM results", refused)
     table.refuse(window, refused)
+    foreign = {"postgresql": r"'\xff'", "mysql": "REPEAT(x'ff', 16)"}.get(dialect, "x'ff'")
+    columns = [name for (name,) in table.database.query(COLUMNS[dialect]) if name != "key_id"]
+    names = ", ".join(map(table.database.quoted, columns))
+    table.change(f"INSERT INTO results ({names}, key_id) SELECT {names}, {foreign} FROM results", doubled)
+    table.change(f"UPDATE results SET key_id = {foreign}", moved)
     wrong = table.audit("--out", str(tmp_path / "out"))
     assert wrong.exit_code == 1, wrong.output
     report = json.loads(wrong.stdout)
     assert report["differences"] == 0
     found = report["table"]
-    assert {(row["kind"], row["key"]) for row in found.pop("first_differences")} == {
-        ("missing", lost),
-        ("different", changed),
-        ("missing", renamed),
-        ("unexpected", "other"),
-    }
+    first = found.pop("first_differences")
+    assert Counter((row["kind"], row["key"]) for row in first) == Counter(
+        [
+            ("missing", lost),
+            ("different", changed),
+            ("missing", renamed),
+            ("unexpected", "other"),
+            ("duplicate", doubled),
+            ("different", moved),
+        ]
+    )
+    sides = {row["key"]: (json.loads(row["expected"]), json.loads(row["found"])) for row in first if all(row.values())}
+    assert "key_id" not in sides[changed][0]
+    for key in (doubled, moved):
+        expected, stored_row = sides[key]
+        assert expected["key_id"] == key_id(key).hex()
+        assert stored_row["key_id"].startswith("ff")
     assert found == {
         "name": "results",
-        "compared": len(results),  # without that of the refused row, and with the renamed one
+        "compared": len(results) + 1,  # without that of the refused row, with the renamed and the second one
         "compared_windows": len({window for window, _ in results}),
         "left_out": {NOT_ACCEPTED: 1},
-        "differences": 4,
-        "differences_by_kind": {"missing": 2, "different": 1, "unexpected": 1},
+        "differences": 6,
+        "differences_by_kind": {"missing": 2, "different": 2, "unexpected": 1, "duplicate": 1},
     }
     assert "table results of pipeline" in wrong.stderr
-    assert "differs in 4 places" in wrong.stderr
+    assert "differs in 6 places" in wrong.stderr
     parts = [part.read_text() for part in (tmp_path / "out" / "table-differences").glob("*.json")]
-    assert sum(len(part.splitlines()) for part in parts) == 4
+    assert sum(len(part.splitlines()) for part in parts) == 6
 
 
 @pytest.mark.thorough

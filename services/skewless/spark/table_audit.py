@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
 
@@ -25,6 +25,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.spark import batch_pipeline
 from skewless.spark.audit_job import (
     DIFFERENT,
+    DUPLICATE,
     MISSING,
     NOT_CLOSED,
     TOO_OLD,
@@ -35,15 +36,17 @@ from skewless.spark.audit_job import (
 from skewless.spark.batch_pipeline import BatchResult
 from skewless.sql.dialects import database_of
 from skewless.sql.settings import DatabaseSettings
-from skewless.sql.table import ResultTable
+from skewless.sql.table import ResultTable, key_id
 from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, snapshot
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
 NOT_STORED = "results that are not in the table yet"
 NOT_ACCEPTED = "results that the database refused (these are in the table of refused rows)"
+KEY_ID = "key_id"
+"""Field of the ids of keys, which only a row with a wrong one has."""
 _OFFSET, _REFUSED, _ROW = "offset", "refused", "row"
 """Kinds of the rows that the reading task returns."""
-_COLUMNS = "_kind string, _partition int, _next_offset bigint, _checkpoint string"
+_COLUMNS = "_kind string, _partition int, _next_offset bigint, _checkpoint string, _key_id string, _needed_id string"
 """Their first columns. No result has such a name."""
 
 
@@ -52,7 +55,12 @@ class StoredTable:
     """The table at one moment. Spark caches it."""
 
     rows: DataFrame
-    """`record_key` (that of `aggregates`), `partition` of the key, `found` (the fields of a result and `revision`)."""
+    """The rows: `record_key` (that of `aggregates`), `partition` of the key, `needed_id`, `repeats`, `found`.
+
+    `found` has the fields of a result, `revision` and `key_id`. This and `needed_id` are null if the row has the id of
+    its key, otherwise both are in hexadecimal digits. `repeats` is the number of the row among those of its window and
+    key, from 1.
+    """
     refused: DataFrame
     """`record_key` of the rows that the database refused."""
     offsets: Mapping[int, int]
@@ -92,10 +100,16 @@ def read(spark: SparkSession, settings: PipelineSettings, since: int | None) -> 
     try:
         offsets = rows.where(F.col("_kind") == _OFFSET).select("_partition", "_next_offset", "_checkpoint").collect()
         record_key = F.concat_ws("/", F.col("window_start").cast("string"), "key").alias("record_key")
+        found = rows.where(F.col("_kind") == _ROW).select(
+            record_key,
+            F.col("_partition").alias("partition"),
+            F.col("_needed_id").alias("needed_id"),
+            F.struct(*fields, F.col("_key_id").alias(KEY_ID)).alias("found"),
+        )
+        # The row that the sink would replace is the first one.
+        order = Window.partitionBy("record_key").orderBy(F.col("needed_id").asc_nulls_first())
         yield StoredTable(
-            rows.where(F.col("_kind") == _ROW).select(
-                record_key, F.col("_partition").alias("partition"), F.struct(*fields).alias("found")
-            ),
+            found.withColumn("repeats", F.row_number().over(order)),
             rows.where(F.col("_kind") == _REFUSED).select(record_key).distinct(),
             {row[0]: row[1] for row in offsets},
             {row[0]: _watermark(row[2]) for row in offsets} if sink.mode == "merge" else {},
@@ -132,8 +146,8 @@ class _ReadTask:
             with snapshot(database) as stored:
                 yield from self._progress(stored)
                 reader = ResultReader(self.table, self.results)
-                for page in stored.pages(self.since):
-                    yield self._rows([reader(row) for row in page])
+                for page in stored.pages_with_ids(self.since):
+                    yield self._rows([row[0] for row in page], [reader(row[1:]) for row in page])
         finally:
             database.close()
 
@@ -147,13 +161,23 @@ class _ReadTask:
             windows, keys = zip(*refused, strict=True)
             yield self._batch(_REFUSED, window_start=windows, key=keys)
 
-    def _rows(self, page: Sequence[StoredRow]) -> pa.RecordBatch:
+    def _rows(self, ids: Sequence[Any], page: Sequence[StoredRow]) -> pa.RecordBatch:
         starts, ends, keys, *contents, revisions = zip(*page, strict=True)
         names = [column.name for column in self.table.contents]
         partitions = partition_of_keys(pa.array(keys, pa.string()), self.partitions)
         bounds = {"window_start": starts, "window_end": ends}
         columns = dict(zip(names, contents, strict=True))
-        return self._batch(_ROW, **bounds, key=keys, _partition=partitions.tolist(), **columns, revision=revisions)
+        needed_ids = [None if stored == key_id(key) else key_id(key) for stored, key in zip(ids, keys, strict=True)]
+        return self._batch(
+            _ROW,
+            **bounds,
+            key=keys,
+            _partition=partitions.tolist(),
+            _key_id=[needed and _hex(stored) for stored, needed in zip(ids, needed_ids, strict=True)],
+            _needed_id=[needed and _hex(needed) for needed in needed_ids],
+            **columns,
+            revision=revisions,
+        )
 
     def _batch(self, kind: str, **columns: Sequence[Any]) -> pa.RecordBatch:
         """Return a batch with these columns, and null in the others."""
@@ -169,10 +193,15 @@ class _ReadTask:
     @property
     def _types(self) -> dict[str, pa.DataType]:
         first = {"_kind": pa.string(), "_partition": pa.int32(), "_next_offset": pa.int64(), "_checkpoint": pa.string()}
+        first |= {"_key_id": pa.string(), "_needed_id": pa.string()}
         bounds = {"key": pa.string(), "window_start": pa.int64(), "window_end": pa.int64()}
         parts = dict.fromkeys(self.key_parts, pa.string())
         results = {result.name: result.result_type for result in self.results}
         return first | bounds | parts | results | {"revision": pa.int64()}
+
+
+def _hex(stored_id: Any) -> str:
+    return stored_id.hex() if isinstance(stored_id, bytes) else str(stored_id)  # SQLite has text in any column
 
 
 @contextlib.contextmanager
@@ -250,11 +279,16 @@ def _compared(  # noqa: PLR0913, PLR0917 - of this module alone
         .join(refused.withColumn("refused", F.lit(True)), "record_key", "left")
     )
     too_old = F.when(F.col("window_start") < since, TOO_OLD) if since is not None else F.lit(None).cast("string")
+    rows = rows.withColumn("expected", F.col("expected").withField(KEY_ID, F.col("needed_id")))
+    names = [*names, KEY_ID]
     is_equal = F.lit(True)
     for name in names:
         is_equal &= F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}"))
     kind = (
-        F.when(F.col("found").isNull(), MISSING).when(F.col("expected").isNull(), UNEXPECTED).when(~is_equal, DIFFERENT)
+        F.when(F.col("found").isNull(), MISSING)
+        .when(F.col("expected").isNull(), UNEXPECTED)
+        .when(F.col("repeats") > 1, DUPLICATE)
+        .when(~is_equal, DIFFERENT)
     )
     rows = rows.withColumn(
         "left_out", F.coalesce(too_old, incomplete, F.when(F.col("refused"), NOT_ACCEPTED))

@@ -64,11 +64,16 @@ class TableSnapshot:
 
     def pages(self, first: int | None = None, last: int | None = None) -> Iterator[list[StoredRow]]:
         """Yield the rows of the windows that start from `first` to `last` (inclusive, ms), in order."""
+        for page in self.pages_with_ids(first, last):
+            yield [row[1:] for row in page]
+
+    def pages_with_ids(self, first: int | None = None, last: int | None = None) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield what `pages` yields. The id of its key precedes each row."""
         statement = self._statements["page_select"]
         start, key_id = time_text(FIRST_WINDOW if first is None else first), b""
         # A page begins after the last row of the previous one, so a database needs neither a cursor nor memory.
         while rows := self._database.query(statement, (start, start, key_id, PAGE_ROWS)):
-            page = [row[1:] for row in rows if last is None or row[1] <= last]
+            page = [row for row in rows if last is None or row[1] <= last]
             if page:
                 yield page
             if len(page) < PAGE_ROWS:
