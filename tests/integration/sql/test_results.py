@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from click.testing import Result as Ended
 
@@ -81,10 +82,19 @@ def test_results_of_sessions_with_one_start_are_each_shown_once_and_chosen_by_th
 def test_results_of_partial_results_are_those_of_the_view(database: TestDatabase, tmp_path: Path) -> None:
     flusher = Flusher(database, aggregates=["count", "sum", "mean", "min"], decimals=1)
     flusher.start()
-    flusher.add(delta("a", 2, 5), delta("b", 4, -3))
+    flusher.add(delta("a", 2, 5), delta("b", 4, -3), delta("c", 3, 3))
     flusher.add(delta("a", 1, 2))
     key = database.quoted("key")
-    rows = database.query(f"SELECT {key}, count, mean, revision FROM p_results")
+    rows = database.query(f"SELECT {key}, count, mean, revision FROM p_results ORDER BY {key}")
     found = shown(flusher, tmp_path, "--by", "mean")
-    assert [(row["key"], row["count"], row["mean"], row["revision"]) for row in found] == sorted(rows)
-    assert [(row["key"], row["sum"], row["min"]) for row in found] == [("a", 0.7, 0.2), ("b", -0.3, -0.3)]
+    assert [(row["key"], row["count"], pytest.approx(row["mean"]), row["revision"]) for row in found] == [
+        rows[0],
+        rows[2],
+        rows[1],
+    ]
+    assert [(row["key"], row["sum"], row["min"]) for row in found] == [
+        ("a", 0.7, 0.2),
+        ("c", 0.3, 0.3),
+        ("b", -0.3, -0.3),
+    ]
+    assert [row["mean"] for row in found] == [7 / 30, 0.1, -3 / 40]  # 0.3 / 3 is 0.09999999999999999

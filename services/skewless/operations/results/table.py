@@ -58,11 +58,14 @@ def _result(table: ResultTable, row: StoredRow) -> ResultRecord:
 
 
 def _quotient(values: Mapping[str, Any], dividend: str, divisor: str | None) -> Any:
-    """Return a result of a table of parts, as the table's view computes it."""
+    """Return a result of a table of parts. A quotient is the nearest double, unlike in the table's view."""
     value = values[dividend]
     if divisor is None or value is None:
         return value
-    return float(value) / values[divisor] if values[divisor] else None
+    if not values[divisor]:
+        return None
+    numerator, denominator = value.as_integer_ratio()
+    return numerator / (denominator * values[divisor])  # Python rounds the quotient of integers once
 
 
 def _closed_until(settings: PipelineSettings, stored: TableSnapshot) -> int | None:
