@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,8 @@ _BY_CODE: Mapping[int, tuple[ErrorClass, str]] = {
 }
 """Classes of errors by SQLite's primary result code."""
 _INT64 = 2**63
+NOT_A_TIME = -_INT64
+"""What numpy returns for an empty text and for NaT."""
 
 
 MERGES: tuple[Merge, ...] = ("sum", "min", "max")
@@ -122,7 +125,7 @@ class SqliteDatabase(Database):
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         for name, function in FUNCTIONS.items():
             connection.create_function(f"skewless_{name}", 2, function, deterministic=True)
-        connection.create_function("skewless_time_ms", 1, time_ms, deterministic=True)
+        connection.create_function("skewless_time_ms", 1, _time_ms, deterministic=True)
         connection.set_progress_handler(self._is_late, PROGRESS_STEPS)
         self._connection = connection
 
@@ -182,8 +185,8 @@ class SqliteDatabase(Database):
         message = " ".join(str(error).split())
         if isinstance(error, UnicodeError | OverflowError | sqlite3.DataError | sqlite3.InterfaceError):
             return Failure(_C.VALUE, "value", message)
-        if FUNCTION_FAILED in message:  # only a sum raises an error
-            return Failure(_C.VALUE, "value", f"a sum has more than {DIGITS} digits")
+        if FUNCTION_FAILED in message:  # only those that merge decimals raise errors
+            return Failure(_C.VALUE, "value", f"a sum has more than {DIGITS} digits, or is added to what is no number")
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return Failure(_C.UNAVAILABLE, "connection", message)
@@ -204,6 +207,15 @@ def _without_decimals(number: int | Decimal) -> int | str:
     if number.as_tuple().exponent == 0 and -_INT64 <= number < _INT64:
         return int(number)
     return format(number, "f")
+
+
+def _time_ms(stored: Any) -> Any:
+    """Return the time of a text in ms. Another value stays as it is: an error of SQLite could not name it."""
+    with contextlib.suppress(TypeError, ValueError):
+        milliseconds = time_ms(stored)
+        if milliseconds != NOT_A_TIME:
+            return milliseconds
+    return stored
 
 
 Number = int | str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -54,13 +55,16 @@ class TableSnapshot:
         """Yield the start and the end of each window that has rows, in order."""
         statement, start = self._statements["first_row_select"], FIRST_WINDOW
         while rows := self._database.query(statement, (time_text(start),)):
+            self._require_times(rows)
             ((window, end),) = rows
             yield window, end
             start = window + 1
 
     def of_key(self, key: str) -> list[StoredRow]:
         """Return the rows of a key, one for each of its windows, in order."""
-        return self._database.query(self._statements["key_rows_select"], (key,))
+        rows = self._database.query(self._statements["key_rows_select"], (key,))
+        self._require_times(rows)
+        return rows
 
     def pages(self, first: int | None = None, last: int | None = None) -> Iterator[list[StoredRow]]:
         """Yield the rows of the windows that start from `first` to `last` (inclusive, ms), in order."""
@@ -73,12 +77,28 @@ class TableSnapshot:
         start, key_id = time_text(FIRST_WINDOW if first is None else first), b""
         # A page begins after the last row of the previous one, so a database needs neither a cursor nor memory.
         while rows := self._database.query(statement, (start, start, key_id, PAGE_ROWS)):
+            self._require_times(row[1:3] for row in rows)
             page = [row for row in rows if last is None or row[1] <= last]
             if page:
                 yield page
             if len(page) < PAGE_ROWS:
                 return
             key_id, start = rows[-1][0], time_text(rows[-1][1])
+
+    def _require_times(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Raise StoreError for bounds of a window that are not times. SQLite stores any text."""
+        for row in rows:
+            for name, value in zip(("window_start", "window_end"), row[:2], strict=True):
+                if not isinstance(value, int):
+                    place = f"table {self._statements.table.name} in {self._database.address}"
+                    raise _unreadable(place, name, value, "a time")
+
+
+def _unreadable(place: str, column: str, value: object, needed: str) -> StoreError:
+    return StoreError(
+        f"{place}: column {column} has the value {reprlib.repr(value)}, it needs {needed}: correct the value, or "
+        "delete the row"
+    )
 
 
 @contextlib.contextmanager

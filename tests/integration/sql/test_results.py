@@ -79,6 +79,22 @@ def test_results_of_sessions_with_one_start_are_each_shown_once_and_chosen_by_th
     assert keys(within) == ["b", "c"]
 
 
+@pytest.mark.parametrize("options", [[], ["--key", "a"], ["--window", "all"]], ids=["last", "key", "all"])
+@pytest.mark.parametrize(
+    ("column", "value"), [("window_start", "yesterday"), ("window_end", ""), ("window_end", "NaT")]
+)
+def test_results_of_a_time_that_is_none_name_its_column(
+    tmp_path: Path, column: str, value: str, options: list[str]
+) -> None:
+    database = TestDatabase("sqlite", f"sqlite://{tmp_path}/p.db", None, "p")
+    sink = Sink(database, decimals=1).start()
+    sink.store([result("a"), result("b")])
+    database.query(f"UPDATE p SET {column} = '{value}' WHERE key = 'a'")
+    ended = results(sink, tmp_path, *options)
+    assert ended.exit_code == 3
+    assert f"table p in {tmp_path}/p.db: column {column} has the value '{value}', it needs a time: corr" in ended.stderr
+
+
 def test_results_of_partial_results_are_those_of_the_view(database: TestDatabase, tmp_path: Path) -> None:
     flusher = Flusher(database, aggregates=["count", "sum", "mean", "min"], decimals=1)
     flusher.start()
