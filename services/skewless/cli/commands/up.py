@@ -40,8 +40,8 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
     of the processes runs already: on this machine by the same user, or on another one where it answers at
     `metrics.port`.
 
-    At the end, it prints the numbers of records, results, late tuples and invalid records. With --drain, it exits with
-    1 if no record is in a result because all are late or invalid.
+    It prints the warnings of stages about records. At the end, it prints the numbers of records, results, late tuples
+    and invalid records. With --drain, it exits with 1 if no record is in a result because all are late or invalid.
 
     \b
     Example:
