@@ -179,6 +179,29 @@ def test_audit_of_a_table_of_a_running_pipeline_compares_closed_windows(
     assert report["table"]["compared"] >= 200
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("sum = 'much'", "column sum has the value 'much', it needs decimal(38,2): correct"),
+        ("window_end = 'never'", "column window_end has the value 'never', it needs a time: correct"),
+    ],
+)
+def test_audit_of_a_value_that_the_table_cannot_have_names_it(  # noqa: PLR0913, PLR0917 - fixtures
+    drained: Pipeline,
+    spark: SparkSession,
+    database_servers: Callable[[str], Server],
+    tmp_path: Path,
+    change: str,
+    problem: str,
+) -> None:
+    table = stored(drained, new_database("sqlite", database_servers, tmp_path), tmp_path, "replace")
+    table.change(f"UPDATE results SET {change}", min(key for _, key in drained.results()[0]))
+    ended = table.audit()
+    assert ended.exit_code == 3, ended.output
+    assert problem in ended.stderr
+
+
 def test_audit_without_a_table_ends_before_spark_starts(drained: Pipeline, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     document = json.loads(drained.file.read_text()) | {"sink": {"url": f"sqlite://{tmp_path}/absent.db"}}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ from skewless.errors import StoreError, UnreachableError
 from skewless.sql.database import Database
 from skewless.sql.errors import ErrorClass
 from skewless.sql.rows import time_text
-from skewless.sql.table import ResultTable
+from skewless.sql.table import DIGITS, KEY, REVISION, Column, ResultTable
+from skewless.times import instant_text
 
 PAGE_ROWS = 2000
 """Number of rows that are in memory at once."""
@@ -123,16 +125,28 @@ class ResultReader:
     """Converts the columns of rows to what results are elsewhere: numbers, texts and lists of Python."""
 
     def __init__(self, table: ResultTable, results: Sequence[ResultField]) -> None:
+        self._table = table
         types: Mapping[str, pa.DataType] = {result.name: result.result_type for result in results}
-        self._converters = [_converter(types.get(column.name, pa.string())) for column in table.contents]
+        contents = [(column, _converter(types.get(column.name, pa.string()))) for column in table.contents]
+        self._columns: list[tuple[Column, Callable[[Any], Any]]] = [(KEY, _text), *contents, (REVISION, _integer)]
 
     def __call__(self, row: StoredRow) -> StoredRow:
-        """Return the row with converted values. NULL is None."""
-        contents = (
-            None if value is None else convert(value)
-            for convert, value in zip(self._converters, row[3:-1], strict=True)
-        )
-        return (*row[:3], *contents, row[-1])
+        """Return the row with converted values. NULL is None.
+
+        Raises StoreError for a value that is not of its type: SQLite stores any text, PostgreSQL the decimal NaN.
+        """
+        values = []
+        for (column, convert), value in zip(self._columns, row[2:], strict=True):
+            try:
+                values.append(None if value is None else convert(value))
+            except (ArithmeticError, TypeError, ValueError):
+                place = f"table {self._table.name}, key {row[2]}, window {instant_text(row[0])}"
+                raise _unreadable(place, column.name, value, _needed(column)) from None
+        return (*row[:2], *values)
+
+
+def _needed(column: Column) -> str:
+    return f"{column.kind}({DIGITS},{column.decimals})" if column.kind == "decimal" else column.kind
 
 
 def _converter(result_type: pa.DataType) -> Callable[[Any], Any]:
@@ -141,12 +155,37 @@ def _converter(result_type: pa.DataType) -> Callable[[Any], Any]:
         convert = _converter(result_type.value_type)
         return lambda text: [convert(item) for item in json.loads(text, parse_float=Decimal)]
     if pa.types.is_decimal(result_type):
-        return Decimal
+        return functools.partial(_decimal, step=Decimal(1).scaleb(-result_type.scale))
     return _CONVERTERS[result_type]
 
 
+_EXACT = Context(prec=DIGITS, traps=[InvalidOperation, Inexact])
+
+
+def _decimal(value: Any, step: Decimal) -> Decimal:
+    """Return a decimal. Raises an error of Python if it is no multiple of `step`, or has more digits than DIGITS."""
+    number = Decimal(value)
+    if not number.quantize(step, context=_EXACT).is_finite():
+        raise ValueError
+    return number
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _integer(value: Any) -> int:
+    """Return a number as an integer of 64 bits. Raises errors as `_decimal`."""
+    number = value if isinstance(value, int) else int(_decimal(value, Decimal(1)))
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError
+    return number
+
+
 _CONVERTERS: dict[pa.DataType, Callable[[Any], Any]] = {
-    pa.int64(): int,
+    pa.int64(): _integer,
     pa.float64(): float,
     pa.bool_(): bool,
     pa.string(): str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,34 @@ def test_pages_of_partial_results_are_sums_and_counts(database: TestDatabase) ->
     flusher.read_partials({"pane": START, "key": '["8","x"]', "count": 2, "sum": Decimal(2**64), "min": -3})
     flusher.commit()
     assert read(flusher) == [(START, START + 60_000, '["8","x"]', "8", "x", 2**64, 2, -3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "needed"),
+    [
+        ("sum", "'much'", "decimal(38,2)"),
+        ("sum", "'NaN'", "decimal(38,2)"),
+        ("sum", "'0.123'", "decimal(38,2)"),
+        ("sum", "'1e36'", "decimal(38,2)"),
+        ("count", "'many'", "integer"),
+        ("count", "'1.5'", "integer"),
+        ("mean", "'half'", "double"),
+        ("top", "'[1'", "json"),
+        ("top", """'["x"]'""", "json"),
+        ("revision", "'last'", "integer"),
+        ("key", "CAST('b' AS BLOB)", "text"),
+    ],
+)
+def test_reader_value_of_another_type_names_its_row(tmp_path: Path, column: str, value: str, needed: str) -> None:
+    aggregates = ["count", "sum", "mean", {"largest": "value", "n": 2, "as": "top"}]
+    database = TestDatabase("sqlite", f"sqlite://{tmp_path}/p.db", None, "p")
+    sink = Sink(database, value={"decimals": 2}, aggregates=aggregates).start()
+    sink.store([result("a", top=[1]), result("b", top=[1])])
+    database.query(f"UPDATE p SET {column} = {value} WHERE key = 'b'")
+    with pytest.raises(StoreError, match=r"table p, key b.*, window 2026-01-01T00:00:00Z: column ") as error:
+        read(sink)
+    assert f"column {column} has the value " in str(error.value)
+    assert f", it needs {needed}: correct the value, or delete the row" in str(error.value)
 
 
 def test_snapshot_later_transactions_are_not_visible(database: TestDatabase) -> None:
