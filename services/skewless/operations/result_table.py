@@ -17,16 +17,33 @@ RETRY_S = 0.5
 
 
 def open_table(settings: PipelineSettings) -> Database:
-    """Connect to the database of a pipeline to read its table, as `connect`. Raises StoreError if it does not fit."""
+    """Connect to the database of a pipeline to read its table, as `connect`.
+
+    Raises StoreError if the table does not exist or does not fit.
+    """
     database = database_of(settings.table_settings, settings.sink_table())
     database.require_existence()
     connect(database)
     try:
+        _require_table(database, creates=settings.table_settings.create)
         tables.require_fit(database)
     except BaseException:
         database.close()
         raise
     return database
+
+
+def _require_table(database: Database, *, creates: bool) -> None:
+    """Raise StoreError if the table of results does not exist: it is that of a pipeline that has not run yet."""
+    name = database.statements.table.name
+    if tables.exists(database, name):
+        return
+    remedy = (
+        "run the pipeline, whose sink creates it when it starts"
+        if creates
+        else "sink.create is off: create it with the output of `skewless sink schema`, and run the pipeline"
+    )
+    raise StoreError(f"table {name} in {database.address} does not exist: {remedy}")
 
 
 def connect(database: Database) -> None:

@@ -62,6 +62,15 @@ def test_results_of_a_table_are_those_of_the_chosen_windows_and_key(database: Te
     assert "has no results of key z" in none.stderr
 
 
+def test_results_before_the_first_run_name_the_missing_table(database: TestDatabase, tmp_path: Path) -> None:
+    sink = Sink(database, decimals=1)
+    sink.database.connect()  # which creates the file of SQLite
+    ended = results(sink, tmp_path)
+    assert ended.exit_code == 3
+    assert ended.stderr.startswith("error: table p in ")
+    assert ended.stderr.endswith(" does not exist: run the pipeline, whose sink creates it when it starts\n")
+
+
 def test_results_of_sessions_with_one_start_are_each_shown_once_and_chosen_by_their_own_end(
     database: TestDatabase, tmp_path: Path
 ) -> None:
