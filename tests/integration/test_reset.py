@@ -98,6 +98,30 @@ def test_reset_to_start_fills_another_table_that_the_sink_has_refused(broker: st
     assert (rows(database, "other"), rows(database, "former")) == (stored, stored)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("mode", ["replace", "merge"])
+def test_sink_after_a_reset_without_its_section_names_each_remedy(broker: str, tmp_path: Path, mode: str) -> None:
+    source, database = Source(broker, 2), tmp_path / "results.db"
+    source.send(zipf_records(RECORDS, 2, seed=7, keys=50))
+    pipeline = Pipeline(broker, tmp_path, source, sink={"url": f"sqlite://{database}", "mode": mode, "table": "sums"})
+    pipeline.drain()
+    stored = rows(database, "sums")
+    text = pipeline.file.read_text()
+    pipeline.file.write_text(json.dumps({name: part for name, part in json.loads(text).items() if name != "sink"}))
+    assert reset(pipeline, "--to-start", "--yes").exit_code == 0
+    pipeline.file.write_text(text)
+    stage = {"replace": "sink", "merge": "flusher"}[mode]
+    assert pipeline.start(stage).wait(WAIT_S) == 3
+    log = (pipeline.folder / f"{stage}-0.log").read_text()
+    assert "was deleted and created again" in log
+    assert f"These offsets are in table skewless_offsets of {database}. `skewless reset --to-start` deletes" in log
+    assert "A pipeline of another name also needs another table in sink.table" in log
+
+    assert reset(pipeline, "--to-start", "--yes").exit_code == 0
+    pipeline.drain()
+    assert rows(database, "sums") == stored
+
+
 def test_reset_delete_leaves_only_the_source(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     source.send(zipf_records(RECORDS, 2, seed=4, keys=50))

@@ -233,13 +233,10 @@ class AssignmentRestorer:
         try:
             starts, missing = self._starts(committed, ranges)
         except (BrokerError, ConfigurationError) as error:
-            if self._prior_output is None or self._prior_output.group is None:
+            if self._prior_output is None or self._prior_output.remedy is None:
                 raise
-            # What the error says is the pipeline's remedy. It does not change the offsets of another cluster.
-            raise type(error)(
-                f"{error}. The offsets are those of group {self._prior_output.group}, which no reset changes. "
-                f"{self._prior_output.advice}"
-            ) from None
+            # What the error says is the pipeline's remedy. It does not change the offsets in other places.
+            raise type(error)(f"{error}. {self._prior_output.remedy}") from None
         keys = {partition: self._key_of(partition) for partition in starts}
         states = self._restore({keys[partition]: start.step_checkpoint for partition, start in starts.items()})
         if self._prior_output is not None:

@@ -251,6 +251,11 @@ class PriorOutput(Protocol):
         """What the user has to know and to do if there are results, and the offsets are gone."""
         return AFTER_LOST_OFFSETS
 
+    @property
+    def remedy(self) -> str | None:
+        """What the user also has to know and to do if the offsets do not fit the input. None: nothing."""
+        return None
+
     def of_group(self) -> str | None:
         """Look for results of any input partition."""
         ...
@@ -318,6 +323,7 @@ class PriorOutputInTopic:
     or reports of a partition that the source does not have yet."""
     group: str | None = None
     advice: str = AFTER_LOST_OFFSETS
+    remedy: str | None = None
 
     def of_group(self) -> str | None:
         """Look for results of any input partition."""

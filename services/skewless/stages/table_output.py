@@ -5,10 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skewless.config.stage_start import StageStart
+from skewless.engine.start_checks import PriorOutput
 from skewless.kafka.consumer.group_progress import GroupProgress
+from skewless.sql import schema
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
 from skewless.sql.table import ResultTable
+from skewless.wire.topic_partition import TopicPartition
+
+
+class PriorRows(PriorOutput):
+    """Names the place of the offsets. `SqlOutput` itself looks for rows without offsets."""
+
+    def __init__(self, start: StageStart, table: ResultTable) -> None:
+        self._start = start
+        self._table = table
+
+    @property
+    def remedy(self) -> str:
+        """What the user also has to know and to do if the offsets do not fit the input."""
+        return (
+            f"These offsets are in table {schema.OFFSETS} of {self._start.settings.table_settings.address}. `skewless "
+            "reset --to-start` deletes them, and the rows, if the file has the section `sink`. A pipeline of another "
+            f"name also needs another table in {self._table.setting}"
+        )
+
+    def of_group(self) -> None:
+        """Return None."""
+
+    def of_partition(self, partition: TopicPartition) -> None:
+        """Return None."""
 
 
 def output_of(start: StageStart, table: ResultTable) -> Callable[[str], SqlOutput]:

@@ -19,7 +19,10 @@ class PriorCopy(PriorOutputInTopic):
             f"Copying from the beginning would write every record twice: delete topic {copy} at "
             f"{kafka.bootstrap_servers} and what was computed from it, or set another mirror.prefix"
         )
-        super().__init__(kafka, copy, aligned=True, public=True, exactly_once=True, group=group, advice=advice)
+        remedy = f"The offsets are those of group {group}, which no reset changes. {advice}"
+        super().__init__(
+            kafka, copy, aligned=True, public=True, exactly_once=True, group=group, advice=advice, remedy=remedy
+        )
 
     def of_group(self) -> str | None:
         """Look for copies of any partition."""

@@ -7,7 +7,7 @@ from skewless.config.stage_start import StageStart
 from skewless.sql.table import ResultTable
 from skewless.stages.built_stage import BuiltStage
 from skewless.stages.sink.step import Rank, Result, SinkStep
-from skewless.stages.table_output import output_of
+from skewless.stages.table_output import PriorRows, output_of
 from skewless.wire.aggregates import ToJson, unchanged
 
 
@@ -28,5 +28,6 @@ def _built(start: StageStart, table: ResultTable, record_type: type[Result | Ran
     return BuiltStage(
         SinkStep(record_type, transaction_rows=settings.transaction_rows, to_json=to_json),
         output=output_of(start, table),
+        prior_output=PriorRows(start, table),
         transport={"commit_interval_s": settings.transaction_s, "max_poll_records": settings.transaction_rows},
     )
