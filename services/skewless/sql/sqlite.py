@@ -41,6 +41,8 @@ _BY_CODE: Mapping[int, tuple[ErrorClass, str]] = {
     sqlite3.SQLITE_TOOBIG: (_C.VALUE, "value"),
 }
 """Classes of errors by SQLite's primary result code."""
+RETRY_S = 0.01
+"""Time between two attempts to set the journal mode."""
 _INT64 = 2**63
 NOT_A_TIME = -_INT64
 """What numpy returns for an empty text and for NaT."""
@@ -119,7 +121,7 @@ class SqliteDatabase(Database):
             isolation_level=None,  # `begin` and `commit` are statements
             check_same_thread=False,
         )
-        connection.execute("PRAGMA journal_mode = WAL")
+        self._use_wal(connection)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -128,6 +130,20 @@ class SqliteDatabase(Database):
         connection.create_function("skewless_time_ms", 1, _time_ms, deterministic=True)
         connection.set_progress_handler(self._is_late, PROGRESS_STEPS)
         self._connection = connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Set the journal mode. SQLite itself does not wait for another process that sets it in a new file."""
+        deadline = time.monotonic() + self.settings.lock_timeout_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    connection.close()
+                    raise
+                time.sleep(RETRY_S)
+            else:
+                return
 
     def _is_late(self) -> bool:
         return time.monotonic() > self._deadline

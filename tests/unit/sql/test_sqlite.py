@@ -1,0 +1,41 @@
+"""The file of SQLite, which several processes open."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.sql.database import Database
+from skewless.sql.dialects import database_of
+
+FILES, PROCESSES = 20, 4
+
+
+def database(file: Path, lock_timeout_s: float = 10.0) -> Database:
+    sink = {"url": f"sqlite:///{file}", "lock_timeout_s": lock_timeout_s}
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "sink": sink})
+    assert settings.sink is not None
+    return database_of(settings.sink, settings.sink_table())
+
+
+def test_sqlite_new_file_that_is_opened_several_times_at_once_is_opened_each_time(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        for number in range(FILES):
+            databases = [database(tmp_path / f"{number}.db") for _ in range(PROCESSES)]
+            list(pool.map(lambda each: each.connect(), databases))
+            assert [each.query("PRAGMA journal_mode") for each in databases] == [[("wal",)]] * PROCESSES
+            for each in databases:
+                each.close()
+
+
+def test_sqlite_new_file_that_stays_locked_is_an_error_after_the_timeout(tmp_path: Path) -> None:
+    file = tmp_path / "locked.db"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+        database(file, lock_timeout_s=0.1).connect()
+    other.close()
