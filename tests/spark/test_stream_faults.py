@@ -6,7 +6,9 @@ The faults occur at named points of the second of several micro-batches.
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -210,6 +212,29 @@ def test_stream_partitions_added_while_it_runs_and_while_it_is_stopped_count_eac
     tested.source.send(more(4))
     assert stream(tested).exit_code == 0
     check_exact(tested)
+
+
+def test_stream_without_one_of_its_source_topics_names_the_checkpoint_and_continues_with_a_new_one(
+    broker: str, tmp_path: Path
+) -> None:
+    kept, removed = Source(broker, 1), Source(broker, 1)
+    topics = {"topic": None, "topics": [kept.topic, removed.topic]}
+    tested = Pipeline(broker, tmp_path, kept, source=topics, event_time={"idle_timeout_s": 1})
+    for source in (kept, removed):
+        source.send((0, value) for _, value in more(1))
+    assert stream(tested).exit_code == 0
+    file = json.loads(tested.file.read_text())
+    tested.file.write_text(json.dumps(file | {"source": {"topics": [kept.topic]}}))
+    kept.send((0, value) for _, value in more(2))
+    refused = stream(tested)
+    assert refused.exit_code == 3, refused.output
+    checkpoint = tested.folder / "checkpoint"
+    assert f"error: the checkpoint {checkpoint} has partitions that the query no longer reads: a s" in refused.output
+    shutil.rmtree(checkpoint)
+    continued = stream(tested)
+    assert continued.exit_code == 0, continued.output
+    counted = sum(result["count"] for result in tested.results()[0].values())
+    assert counted + len([*tested.read("late")]) == 3 * RECORDS
 
 
 def send_in_transaction(tested: Pipeline, records: Iterable[Sent]) -> None:

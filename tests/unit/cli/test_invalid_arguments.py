@@ -27,6 +27,7 @@ UNREACHABLE = "127.0.0.1:1"
         (["run", "all", "--instance", "1"], "--instance: one process runs all stages"),
         (["run", "observer", "--instance", "1"], "--instance: observer has one process, so its number is always 0"),
         (["run", "all", "--drain"], "--drain: use `skewless up --drain`"),
+        (["stream", "--take-over", "--hand-back"], "--take-over: not with --hand-back, which lets the stages continue"),
         (["batch", "--output-topic", "t", "--overwrite"], "--overwrite: applies only to --out"),
         (["batch"], "give the target of the results: either --out DIR or --output-topic TOPIC"),
         (["plan", "--topic", "a b"], "--topic: must contain only letters without accents, digits, '.', '_' and '-'"),

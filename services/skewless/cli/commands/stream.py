@@ -14,7 +14,7 @@ import click
 from skewless.cli.options import Duration, load_settings, pipeline_file
 from skewless.cli.plain_text import iso
 from skewless.cli.spark_options import spark_options
-from skewless.errors import ConfigurationError
+from skewless.errors import BrokerError, ConfigurationError
 from skewless.lab.local.folders import state_folder
 from skewless.lab.progress import hide, is_hidden
 from skewless.spark.job_runner import check_start, spark_running
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 IDLE_POLL_S = 1.0
 DEFAULT_TRIGGER_S = 2.0
+_PARTITIONS_GONE = "Some data may have been lost because they are not available in Kafka any more"
+"""Spark's error for records that were deleted, and for partitions of its checkpoint that are no longer read."""
 
 _EPILOG = """\b
 The query writes the topics of the stages: `status`, `top`, `results`, `audit`, `sink` and `mirror` work as with
@@ -61,25 +63,24 @@ Examples:
 )
 @click.option(
     "--take-over",
-    "handover",
-    flag_value="spark",
+    is_flag=True,
     help="Continue where the stages have committed, open windows included. They must be stopped, with no lag after the "
     "splitter.",
 )
 @click.option(
     "--hand-back",
-    "handover",
-    flag_value="services",
+    is_flag=True,
     help="Let the stages continue where a stopped query has committed, open windows included, and exit.",
 )
 @spark_options
-def stream(
+def stream(  # noqa: PLR0913 - click passes an argument per option
     *,
     file: Path | None,
     trigger_s: float | None,
     available_now: bool,
     checkpoint: str | None,
-    handover: Engine | None,
+    take_over: bool,
+    hand_back: bool,
     **spark: Any,
 ) -> None:
     """Run a pipeline as a query of Spark, until Ctrl-C or SIGTERM. The results equal those of the stages.
@@ -90,13 +91,16 @@ def stream(
     settings = load_settings(file)
     if available_now and trigger_s is not None:
         raise ConfigurationError("--trigger: not with --available-now, which ends after the records that exist")
-    if handover != "services":
-        check_start(spark)  # before topics are created and offsets committed
+    if take_over and hand_back:
+        raise ConfigurationError("--take-over: not with --hand-back, which lets the stages continue instead of a query")
     folder = checkpoint or str(state_folder() / "streams" / settings.full_name)
-    if handover is not None:
-        _hand_over(settings, handover, None if checkpoint else folder)
-    if handover == "services":
+    default_checkpoint = None if checkpoint else folder
+    if hand_back:
+        _hand_over(settings, "services", default_checkpoint)
         return
+    check_start(spark)  # before topics are created and offsets committed
+    if take_over:
+        _hand_over(settings, "spark", default_checkpoint)
     from skewless.spark.stream_start import members_of, prepare, unused_settings
 
     if unused := unused_settings(settings):
@@ -140,7 +144,7 @@ def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: flo
     try:
         with job.running(folder, trigger_s) as query:
             click.echo(f"pipeline {settings.name}, checkpoint in {folder}")
-            _wait(job, query, signals)
+            _wait(job, query, signals, folder)
             if trigger_s is None and not signals:
                 job.advance_idle(ended=True)
     finally:
@@ -149,7 +153,7 @@ def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: flo
     click.echo(f"{job.records:,} records read")
 
 
-def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
+def _wait(job: StreamJob, query: StreamingQuery, signals: list[int], folder: str) -> None:
     """Wait until the query or a signal ends the run."""
     from pyspark.errors import PySparkException
 
@@ -161,10 +165,16 @@ def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
             if time.monotonic() > looked_at + IDLE_POLL_S:
                 looked_at = time.monotonic()
                 job.advance_idle()
-    except PySparkException:
+    except PySparkException as error:
         if job.error is not None:
             raise job.error from None
         check_sources(job.start)
+        if _PARTITIONS_GONE in str(error):
+            raise BrokerError(
+                f"the checkpoint {folder} has partitions that the query no longer reads: a source topic was deleted, "
+                "or the settings no longer name it. Remove this folder, or name a new one with --checkpoint: the query "
+                "then continues after its last micro-batch"
+            ) from None
         raise
 
 
