@@ -17,6 +17,7 @@ from skewless.config.stage_start import StageStart
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.start_checks import Input, OffsetsLostError
+from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations.offset_range import START, offset_ranges, pipeline_starts
 from skewless.stages.splitter.checkpoint import first_checkpoint
@@ -88,6 +89,8 @@ def test_pipeline_that_skips_its_first_records_starts_there_for_all_commands(bro
         0: (30, 50),
         1: (0, 50),
     }
+    with pytest.raises(ConfigurationError, match=r"^--starting-offsets: 40 is after 20 of --ending-offsets in partiti"):
+        offset_ranges(reader, pipeline.settings, '{"1": 40}', '{"1": 20}', topic=source.topic)
 
 
 def test_pipeline_whose_source_had_lost_records_before_is_audited_from_its_first_record(

@@ -80,6 +80,13 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
         return offset_reader.at_time(topic, parse_instant(option, where, WHERE))
 
     starts, ends = begin_offsets | resolve("--starting-offsets", start), end_offsets | resolve("--ending-offsets", end)
+    if not {start, end} & set(WORDS):
+        for partition in begin_offsets:
+            if starts[partition] > ends[partition]:
+                raise ConfigurationError(
+                    f"--starting-offsets: {starts[partition]} is after {ends[partition]} of --ending-offsets in "
+                    f"partition {partition} of topic {topic}"
+                )
     return {partition: (starts[partition], max(starts[partition], ends[partition])) for partition in begin_offsets}
 
 
