@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -108,7 +108,10 @@ def ended_on_failure() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        _terminate(_children() - previous)
+        try:
+            _terminate(_children() - previous)
+        except KeyboardInterrupt:  # the second one: do not wait
+            _kill(_children() - previous)
         raise
 
 
@@ -125,7 +128,13 @@ def _terminate(children: set[psutil.Process]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.terminate()
     _, alive = psutil.wait_procs(children, GRACE_S)
-    for child in alive:
+    _kill(alive)
+
+
+def _kill(children: Iterable[psutil.Process]) -> None:
+    import psutil
+
+    for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
 

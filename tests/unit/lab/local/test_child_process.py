@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -111,6 +112,28 @@ def test_ended_on_failure_block_fails_terminates_its_processes(failure: type[Bas
         fail()
     assert not psutil.pid_exists(children[0].pid)
     children[0].wait(10)
+
+
+def test_ended_on_failure_second_interrupt_kills_a_process_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    children = []
+    ignoring = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    def fail() -> None:
+        with child_process.ended_on_failure():
+            child = subprocess.Popen([sys.executable, "-c", ignoring], stdout=subprocess.PIPE)
+            children.append(child)
+            assert child.stdout
+            child.stdout.readline()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(psutil, "wait_procs", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    with children[0] as child:
+        assert child.wait(10) == -signal.SIGKILL
 
 
 def test_ended_on_failure_block_succeeds_keeps_its_processes() -> None:
