@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
@@ -17,7 +18,12 @@ from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import main
 from skewless.config import topic_plan
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.settings import KafkaSettings
+from skewless.operations import data_quality
+from skewless.operations.data_quality import written_tuples
 from skewless.operations.run_counts import Count, RunCounter
+from skewless.wire.columns import write_table
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -205,6 +211,30 @@ def test_up_with_only_invalid_records_prints_the_reason_and_fails(broker: str, t
     status = CliRunner().invoke(main, ["status", "-f", str(pipeline.file)])
     assert status.exit_code == 1, status.output
     assert f"\nproblem  splitter: all 20 records so far are invalid: {reason}" in status.stdout
+
+
+@pytest.mark.parametrize(
+    ("partitions", "sampled", "errors"),
+    [(2, 2_000, 0.0), (2, 40, 0.5), (20, 40, 0.5)],
+    ids=["all", "some", "four of each partition"],
+)
+def test_written_tuples_of_a_load_that_fell_are_those_of_the_whole_period(
+    broker: str, monkeypatch: pytest.MonkeyPatch, partitions: int, sampled: int, errors: float
+) -> None:
+    monkeypatch.setattr(data_quality, "SAMPLED", sampled)
+    source = Source(broker, partitions)
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": source.topic})
+    producer.init_transactions(WAIT_S)
+    sizes = [1_000] * 20 + [1] * 20 if partitions == 2 else [1_000] * 20
+    for size in sizes:  # the last offset of each partition is a marker
+        rows = pa.array(["k"] * size)
+        value = write_table(pa.table([rows.dictionary_encode(), pa.array([1] * size)], names=["key", "value"]))
+        producer.begin_transaction()
+        for partition in range(partitions):
+            producer.produce(source.topic, value, partition=partition)
+        producer.commit_transaction(WAIT_S)
+    found = written_tuples(OffsetReader(KafkaSettings(bootstrap_servers=broker)), source.topic, 0)
+    assert found == pytest.approx(sum(sizes) * partitions, rel=errors or 1e-9)
 
 
 def test_status_with_late_tuples_warns_until_they_are_no_longer_recent(broker: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BadRecordError
-from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets, offset_count
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_offsets, offset_count
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.operations.dead_letters import Position, decode_headers
 from skewless.operations.recent_records import RecentRecords, recent_records
@@ -39,8 +39,12 @@ MAX_INVALID_SHARE = 0.01
 """Share of invalid records from which on there is a warning."""
 MAX_LATE_SHARE = 0.001
 """Share of late tuples from which on there is a warning, unless another one is given."""
-SAMPLED = 200
-"""Records of topic `tuples` that are read to estimate the number of tuples."""
+SAMPLED = 2_000
+"""Offsets of topic `tuples` that are read to estimate the number of tuples, if there are more."""
+STRATA = 10
+"""Parts of equal length of each partition, at most. Some offsets of each are read, because the load changes."""
+MIN_SAMPLED = 4
+"""Offsets of a part that are read at least: of two, one may be the marker of a transaction."""
 QUALITY_TOPICS = ("late", "join-late", "dead-letters", "tuples")
 """Topics from which the records are known."""
 _TOLERANCES = {"left": "window_s", "right": "sync_delay_s"}
@@ -173,7 +177,7 @@ def data_quality(
         late=late.number,
         invalid=invalid.number - expired_records,
         dead_letters=invalid.number,
-        accepted=_accepted(offsets, topics["tuples"], since_ms) if is_measured else 0,
+        accepted=written_tuples(offsets, topics["tuples"], since_ms) if is_measured else 0,
         reasons=reasons,
         late_tuples=[found for found in late.contents if found is not None],
         late_of_join=of_join.number,
@@ -318,15 +322,33 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _accepted(offsets: OffsetReader, topic: str, since_ms: int) -> int:
-    """Estimate the tuples that were written to topic `tuples` since a time, from its last records."""
-    written = offsets.ranges_since(topic, since_ms)
-    sample = newest_offsets(written, -(-SAMPLED // max(1, len(written))))
-    tuples = Counter[int]()
-    for partition, messages in read_ranges(offsets.kafka, topic, sample):
-        tuples[partition] += sum(tuples_in(message.value()) for message in messages)
-    scales = {partition: (end - written[partition][0]) / (end - start) for partition, (start, end) in sample.items()}
-    return round(sum(tuples[partition] * scale for partition, scale in scales.items()))
+def written_tuples(offsets: OffsetReader, topic: str, since_ms: int) -> int:
+    """Return the number of tuples that were written to topic `tuples` since a time, an estimate if there are many."""
+    estimate = 0.0
+    for part, size in _parts(offsets.ranges_since(topic, since_ms)):
+        tuples, sample = Counter[int](), newest_offsets(part, size)
+        for partition, messages in read_ranges(offsets.kafka, topic, sample):
+            tuples[partition] += sum(tuples_in(message.value()) for message in messages)
+        for partition, (begin, end) in part.items():
+            estimate += tuples[partition] * (end - begin) / max(1, min(size, end - begin))
+    return round(estimate)
+
+
+def _parts(ranges: OffsetRanges) -> Iterator[tuple[OffsetRanges, int]]:
+    """Yield the parts of all ranges, each with the number of offsets of a partition that are read of it."""
+    if offset_count(ranges) <= SAMPLED:
+        yield ranges, SAMPLED
+        return
+    parts = max(1, min(STRATA, SAMPLED // (MIN_SAMPLED * len(ranges))))
+    size = max(MIN_SAMPLED, SAMPLED // (parts * len(ranges)))
+    for part in range(parts):
+        yield (
+            {
+                partition: (begin + (end - begin) * part // parts, begin + (end - begin) * (part + 1) // parts)
+                for partition, (begin, end) in ranges.items()
+            },
+            size,
+        )
 
 
 def tuples_in(value: bytes | None) -> int:
