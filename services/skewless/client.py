@@ -51,9 +51,11 @@ class Balancer:
         `now_ms` is the time of the keys in milliseconds, by default the wall clock. It matters to groupings that count
         keys in periods of time, such as dynamic_key. One call with thousands of keys costs far less per key than a call
         for each of them.
+
+        Raises ConfigurationError for keys that are not a list of texts.
         """
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        encoded = pa.array(keys, pa.string()).dictionary_encode()
+        encoded = texts_of(keys).dictionary_encode()
         if encoded.null_count:
             raise ConfigurationError("a key is None: give records without a key to any worker")
         codes = encoded.indices.to_numpy()
@@ -82,3 +84,13 @@ class Balancer:
         except Exception:
             self._grouping.restore(previous)
             raise
+
+
+def texts_of(keys: Sequence[str]) -> pa.StringArray:
+    """Return keys as an array. Raises ConfigurationError if they are not texts, or one text."""
+    if isinstance(keys, str):
+        raise ConfigurationError(f"keys: must be a list of texts, and are one text: give [{keys[:20]!r}]")
+    try:
+        return pa.array(keys, pa.string())
+    except (pa.ArrowException, UnicodeEncodeError) as error:
+        raise ConfigurationError(f"keys: must be texts: {error}") from None

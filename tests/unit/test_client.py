@@ -103,6 +103,13 @@ def test_balancer_invalid_arguments_are_named(arguments: dict[str, object], mess
 def test_balancer_key_without_text_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="a key is None"):
         Balancer(workers=4).assign(["a", None])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="keys: must be texts"):
+        Balancer(workers=4).assign([1])  # type: ignore[list-item]
+
+
+def test_balancer_one_text_in_place_of_a_list_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"keys: must be a list of texts, and are one text: give \['books'\]"):
+        Balancer(workers=4).assign("books")
 
 
 def test_client_public_names_are_stable() -> None:

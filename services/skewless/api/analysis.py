@@ -12,13 +12,13 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from pydantic import ValidationError
 
 from skewless.algorithms.grouping import GroupingOptions
 from skewless.api import html
 from skewless.api.pipeline import Pipeline
 from skewless.api.results import require_pandas
+from skewless.client import texts_of
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import offset_count
 from skewless.lab.inspection.conditions import measures_of
@@ -196,10 +196,7 @@ def simulate(  # noqa: PLR0913 - passed by name
         raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
     _require("routers", routers, whole=True, minimum=1)
     _require("window_s", window_s, minimum=SHORTEST_WINDOW_S, maximum=LONGEST_WINDOW_S)
-    try:
-        of_keys = pa.array(keys, pa.string())
-    except (pa.ArrowException, UnicodeEncodeError) as error:
-        raise ConfigurationError(f"keys: must be texts: {error}") from None
+    of_keys = texts_of(keys)
     try:
         whole = range(len(of_keys)) if times is None else [operator.index(time) for time in times]
         event_times = np.array(whole, dtype=np.int64)

@@ -63,6 +63,7 @@ def test_simulate_measures_are_those_of_the_command(tmp_path: Path) -> None:
         ({"times": [1]}, "^keys: needs keys, none of them None, and as many times: 5000 and 1"),
         ({"options": {"even": {"decay": 1}}}, r"^options: even.decay: "),
         ({"keys": [1, 2]}, "^keys: must be texts: "),
+        ({"keys": "books"}, r"^keys: must be a list of texts, and are one text: give \['books'\]"),
         ({"keys": ["\ud800"]}, "^keys: must be texts: "),
         ({"times": [2**70]}, "^times: must be integers of 64 bits: "),
         ({"times": [0.5] * 5_000}, "^times: must be integers of 64 bits: "),

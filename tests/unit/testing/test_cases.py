@@ -259,6 +259,14 @@ def test_test_case_that_is_invalid_is_wrong_use(run: Run, case: dict[str, Any], 
     assert message in result.stderr
 
 
+def test_test_record_that_cannot_be_used_is_named_with_file_and_case(run: Run, tmp_path: Path) -> None:
+    record = {"value": RECORDS[0], "topic": "elsewhere"}
+    result = run({"name": "good", "values": RECORDS}, {"name": "bad one", "records": [record]})
+    assert result.exit_code == 2, result.output
+    assert f"{tmp_path}/" in result.stderr
+    assert "bad one: records.0: unknown source topic elsewhere" in result.stderr
+
+
 def test_test_without_a_case_is_wrong_use(run: Run, tmp_path: Path) -> None:
     result = run()
     assert (result.exit_code, result.stderr) == (

@@ -10,7 +10,7 @@ import click
 
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.cli.plain_text import counted, printable
-from skewless.errors import CheckFailedError
+from skewless.errors import CheckFailedError, ConfigurationError
 
 _EPILOG = """\b
 CASES is a YAML file with a list `cases`. A case has a name and
@@ -43,7 +43,10 @@ def test(*, cases: tuple[Path, ...], file: Path | None, as_json: bool) -> None:
     read = [(path, case) for path in cases for case in read_cases(path, settings)]
     failed, now_ms = 0, time.time_ns() // 1_000_000
     for path, case in read:
-        name, differences = check(settings, case, now_ms)
+        try:
+            name, differences = check(settings, case, now_ms)
+        except ConfigurationError as error:
+            raise ConfigurationError(*(f"{path}: {case.name}: {problem}" for problem in error.problems)) from None
         failed += bool(differences)
         if as_json:
             click.echo(
