@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from confluent_kafka import Producer
 
 from helpers.docs_blocks import ROOT, blocks
 from helpers.java_compiler import compile_java
-from helpers.kafka import Pipeline, Source, Truth, read, truth, zipf_records
+from helpers.kafka import Pipeline, Source, Truth, create_topics, read, truth, zipf_records
 from helpers.tools import kcat
 from helpers.waiting import WAIT_S
 from skewless.lab.local import jars
@@ -54,6 +55,26 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )
     pipeline.drain(limit_s=200)
     write_aborted(broker, pipeline)
+    return Ran(broker, pipeline, expected)
+
+
+@pytest.fixture(scope="module")
+def ran_with_values(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Run a pipeline with named values that writes a record per tuple."""
+    source = Source(broker, 1)
+    source.send(zipf_records(200, 1, seed=12, keys=20))
+    expected = truth(read(broker, source.topic), lateness_ms=5_000)
+    pipeline = Pipeline(
+        broker,
+        tmp_path_factory.mktemp("values"),
+        source,
+        splitter={"values": {"amount": {"field": "value", "decimals": 2}, "name": {"field": "key", "kind": "text"}}},
+        aggregator={"aggregates": ["count"]},
+        worker_input={"max_workers": 4, "encoding": "record"},
+        router={"workers": 3},
+        event_time={"idle_timeout_s": None, "allowed_lateness_s": 5},
+    )
+    pipeline.drain(limit_s=200)
     return Ran(broker, pipeline, expected)
 
 
@@ -126,7 +147,8 @@ def test_java_example_reads_the_results(ran: Ran, tmp_path: Path) -> None:
     assert len(entries) == len(ran.truth.counts)
 
 
-def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None:
+def consumed(ran: Ran) -> list[dict[str, Any]]:
+    """Return the tuples that the example consumer prints; it must print no more than there are."""
     command = [sys.executable, str(READERS / "consumer.py"), ran.broker, ran.pipeline.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
         try:
@@ -137,12 +159,42 @@ def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None
         finally:
             consumer.kill()
     assert (others, consumer.returncode) == ("", 0)
+    return got
+
+
+def counts_and_sums(entries: list[dict[str, Any]], value: str) -> tuple[Counter[tuple[int, str]], ...]:
     found, sums = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
-    for entry in got:
+    for entry in entries:
         at = (entry["time"] // 60_000 * 60_000, entry["key"])
         found[at] += 1
-        sums[at] += entry["value"]
-    assert (found, sums) == (ran.truth.counts, ran.truth.sums)
+        sums[at] += entry[value]
+    return found, sums
+
+
+def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None:
+    assert counts_and_sums(consumed(ran), "value") == (ran.truth.counts, ran.truth.sums)
+
+
+def test_consumer_example_of_named_values_gets_each_tuple_once(ran_with_values: Ran) -> None:
+    got, expected = consumed(ran_with_values), ran_with_values.truth
+    in_cents = Counter({at: 100 * total for at, total in expected.sums.items()})
+    assert counts_and_sums(got, "amount") == (expected.counts, in_cents)
+    assert all(entry["name"] == entry["key"] for entry in got)
+
+
+@pytest.mark.parametrize("headers", [{"schema": b"skewless.tuple.v3"}, {}])
+def test_consumer_example_unknown_schema_stops_at_it_again(broker: str, headers: dict[str, bytes]) -> None:
+    name = f"unknown-{uuid.uuid4().hex[:8]}"
+    create_topics(broker, {f"{name}.worker-input": 1})
+    producer = Producer({"bootstrap.servers": broker, "log_level": 2})
+    producer.produce(f"{name}.worker-input", b"{}", key="k", partition=0, headers=headers)
+    assert producer.flush(WAIT_S) == 0
+    command = [sys.executable, str(READERS / "consumer.py"), broker, name]
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        known = f"{name}.worker-input, partition 0, offset 0: schema {headers.get('schema')!r}"
+        assert f"{known}, which this program does not know" in done.stderr
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in READERS.iterdir() if path.is_file()))
