@@ -72,9 +72,10 @@ def _describe(error: jsonschema.ValidationError) -> str:
 
 def message_of(topic: str, record: Record) -> Message | None:
     """Return the kind of a record; None if the topic has no such kind. Records of version 0.2.0 have no format."""
-    kinds = {kind.schema_header: kind for kind in reversed(messages_of(topic))}
     schema = record.headers.get(SCHEMA_HEADER)
-    return messages_of(topic)[0] if schema is None else kinds.get(schema.decode())
+    kinds = [kind for kind in messages_of(topic) if schema is None or kind.schema_header == schema.decode()]
+    of_value = [kind for kind in kinds if kind.deletes == (record.value is None)]
+    return next(iter([*of_value, *kinds]), None)
 
 
 class Records:

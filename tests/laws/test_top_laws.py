@@ -15,13 +15,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from helpers.aggregates import results
+from helpers.asyncapi import Records
 from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
+from helpers.kafka import Record
 from skewless.algorithms.aggregates import ResultCondition, wire_columns_of
 from skewless.algorithms.partials import to_partials
 from skewless.algorithms.ranking import Ranking
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.algorithms.windowing import window
 from skewless.algorithms.windowing.assigner import HoppingWindows
+from skewless.asyncapi.document import document
 from skewless.stages.aggregator.ranker_step import RankerStep
 from skewless.stages.aggregator.ranking_step import RankingStep
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
@@ -355,7 +358,12 @@ def test_rank_that_no_key_has_any_more_is_deleted() -> None:
     model.finish()
     check(model)
     assert sorted(model.topics["top"].latest()) == [b"0/1", b"0/2", b"10/1"]
-    assert [record.key for record in model.topics["top"].all() if record.value is None] == [b"0/3"]
+    deletions = [record for record in model.topics["top"].all() if record.value is None]
+    assert [record.key for record in deletions] == [b"0/3"]
+    held = Records(document())
+    for record in deletions:
+        written = Record(0, 0, record.timestamp or 0, record.key, None, dict(record.headers))
+        assert list(held.problems("top", written)) == []
 
 
 def test_ranking_step_that_is_assigned_again_reports_its_watermark_again() -> None:

@@ -22,7 +22,9 @@ from skewless.asyncapi.document import ANY, SCHEMA_FORMATS, as_yaml, described_t
 from skewless.asyncapi.messages import MESSAGES, messages_of
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.in_memory import InMemoryPipeline
 from skewless.monitoring.tracing import PARENT
+from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.wire.headers import BYTES
 from skewless.wire.record import OutputRecord
 
@@ -163,7 +165,25 @@ def test_asyncapi_document_describes_the_records_that_the_steps_write() -> None:
             records = [record_of(output) for output in written[topic]]
             assert [problem for record in records for problem in held.problems(topic, record)] == []
             kinds |= {kind.name for record in records if (kind := message_of(topic, record))}
-    assert kinds == any_document()["components"]["messages"].keys() - {"source-record", "join-record"}
+    # Of the deletions, tests of sessions (below) and of ranks (`test_top_laws`) are those that write some.
+    others = {"source-record", "join-record", "deleted-aggregate", "deleted-top"}
+    assert kinds == any_document()["components"]["messages"].keys() - others
+
+
+def test_asyncapi_document_describes_the_deletion_of_a_session_that_starts_earlier() -> None:
+    aggregator = AggregatorSettings.model_validate({"window": {"session": {"gap_s": 60}}, "aggregates": ["count"]})
+    own = WITH_VALUES.model_copy(update={"aggregator": aggregator})
+    pipeline, held = InMemoryPipeline(own), Records(document(own))
+    records = [
+        record_of(output)
+        for time in (50_000, 45_000)
+        for output in pipeline.process(
+            [OutputRecord("source", b'{"key":"a","value":1,"time":%d}' % time, timestamp=time)], time
+        )["aggregates"]
+    ]
+    kinds = [kind.name for record in records if (kind := message_of("aggregates", record))]
+    assert sorted(kinds) == ["aggregate", "aggregate", "deleted-aggregate"]
+    assert [problem for record in records for problem in held.problems("aggregates", record)] == []
 
 
 def record_of(output: OutputRecord) -> Record:
@@ -232,6 +252,8 @@ def test_asyncapi_results_in_a_format_of_a_registry_have_its_schema(
     parts = {"aggregator": {"format": schema_format}, "join": {**sides, "apart_s": 1, "format": schema_format}}
     made = document(PipelineSettings.model_validate({**settings, **parts}))
     assert problems(made, official) == []
+    deletion = made["components"]["messages"]["deleted-aggregate"]
+    assert (deletion["payload"], deletion["contentType"]) == ({"type": "null"}, BYTES)
     for message, field in (("aggregate", "window_start"), ("joined", "left_time")):
         result = made["components"]["messages"][message]
         assert (result["payload"]["schemaFormat"], result["contentType"]) == (name, BYTES)

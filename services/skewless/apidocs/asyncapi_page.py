@@ -8,6 +8,7 @@ from typing import Any
 
 from skewless import topology
 from skewless.asyncapi.document import Document
+from skewless.asyncapi.messages import NOTHING
 from skewless.asyncapi.schemas import REF, Schema, fields, type_of
 
 HOUR_MS = 3_600_000
@@ -47,7 +48,9 @@ def _message(document: Document, message: Mapping[str, Any], topic: str) -> Iter
     yield f"- Guarantee: {message['x-guarantee']}"
     yield from _fields_table("field", document, message["payload"])
     yield from _fields_table("header", document, message.get("headers", {}))
-    yield from _example(message, topic if len(document["channels"][topic]["messages"]) == 1 else message["title"])
+    messages = [document["components"]["messages"][name] for name in document["channels"][topic]["messages"]]
+    with_value = [each for each in messages if each["payload"] != NOTHING]
+    yield from _example(message, topic if len(with_value) == 1 else message["title"])
 
 
 def _fields_table(kind: str, document: Document, schema: Schema) -> Iterator[str]:
@@ -63,14 +66,14 @@ def _fields_table(kind: str, document: Document, schema: Schema) -> Iterator[str
 
 def _value(message: Mapping[str, Any]) -> str:
     payload = message["payload"]
-    if payload.get("type") == "null":
+    if payload == NOTHING:
         return "none."
     description = payload.get("description")
     return f"`{message['contentType']}`. {description}" if description else f"`{message['contentType']}`."
 
 
 def _key(schema: Schema) -> str:
-    if schema == {"type": "null"}:
+    if schema == NOTHING:
         return "none."
     return str(schema.get("description", f"{type_of(schema)}."))
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.document import ANY, described_topics
 from skewless.asyncapi.messages import Message, messages_of
@@ -43,15 +45,19 @@ RIGHT: Sequence[tuple[str, int, dict[str, str]]] = (("1a", 1_250, {}), ("1d", 2_
 
 
 def examples() -> dict[str, dict[str, Any]]:
-    """Return one example for each message of the document, by the message's name."""
+    """Return one example for each message of the document, by the message's name.
+
+    A deletion is that of the first result: neither pipeline deletes one.
+    """
     found: dict[str, dict[str, Any]] = {}
     for settings in (ANY, WITH_VALUES):
         written = written_records(settings)
         for topic in described_topics(settings):
             for record in written.get(topic, ()):
                 schema = dict(record.headers).get(SCHEMA_HEADER, b"").decode()
-                (message,) = (row for row in messages_of(topic) if (row.schema_header or "") == schema)
-                found.setdefault(message.name, _example(message, record))
+                for message in [row for row in messages_of(topic) if (row.schema_header or "") == schema]:
+                    of_kind = msgspec.structs.replace(record, value=None) if message.deletes else record
+                    found.setdefault(message.name, _example(message, of_kind))
     return found
 
 

@@ -249,7 +249,7 @@ def _summary(message: Message) -> str:
 
 def _message(message: Message, guarantee: str) -> dict[str, Any]:
     return {
-        "name": message.schema_header or message.name,
+        "name": message.name if message.deletes else message.schema_header or message.name,
         "traits": [{"$ref": "#/components/messageTraits/traced"}],
         "title": message.name,
         "summary": _summary(message),

@@ -51,6 +51,8 @@ class Message:
     content_type: str = JSON
     summary: str = ""
     """Empty: the docstring of the payload's type."""
+    deletes: bool = False
+    """Whether it is the record without a value that deletes another kind, whose key and headers it has."""
 
     @property
     def schema_header(self) -> str | None:
@@ -211,8 +213,15 @@ RESULT = Message(
     aggregate_type(default_fields(AGGREGATES.values())),
     _public_headers(AGGREGATE),
 )
-
-
+DELETED_RESULT = replace(
+    RESULT,
+    name="deleted-aggregate",
+    guarantee="Each deletion {once}. It is valid if it is the last record of its key.",
+    payload=NOTHING,
+    summary="Deletes the results of its key: of a session whose start has changed, or of a corrected window that does "
+    "not match `aggregator.having` any more. The record has no value.",
+    deletes=True,
+)
 TOP_RESULT = Message(
     "top",
     _text_key("`<window_start>/<rank>`.", "^-?[0-9]+/[0-9]+$"),
@@ -221,13 +230,23 @@ TOP_RESULT = Message(
     top_type(default_fields(AGGREGATES.values())),
     _public_headers(TOP),
 )
+DELETED_TOP_RESULT = replace(
+    TOP_RESULT,
+    name="deleted-top",
+    guarantee="Each deletion {once}. It is valid if it is the last record of its rank.",
+    payload=NOTHING,
+    summary="Deletes a rank that no key has any more. The record has no value.",
+    deletes=True,
+)
 
 
 def with_schema(result: Message, schema: Schema) -> Message:
-    """Return the message of results in a format of a registry: a prefix with the schema's id, and the content."""
-    return replace(
-        result, payload=schema, content_type=BYTES, headers=_public_headers(str(result.schema_header), (BYTES,))
-    )
+    """Return the message of results in a format of a registry: a prefix with the schema's id, and the content.
+
+    A deletion has no content in this format either.
+    """
+    headers = _public_headers(str(result.schema_header), (BYTES,))
+    return replace(result, payload=NOTHING if result.deletes else schema, content_type=BYTES, headers=headers)
 
 
 TICK = Message(
@@ -269,8 +288,8 @@ MESSAGES: dict[str, tuple[Message, ...]] = {
     "late": (LATE_TUPLE,),
     "enriched": (ENRICHED_RECORD,),
     "tuples": (SINGLE_TUPLE, SINGLE_TUPLE_V2, WATERMARKS),
-    "aggregate": (RESULT,),
-    "top": (TOP_RESULT,),
+    "aggregate": (RESULT, DELETED_RESULT),
+    "top": (TOP_RESULT, DELETED_TOP_RESULT),
     "distribution": (TICK,),
     "hot-key": (HOT_KEY_CHANGE,),
     "dead-letter": (INVALID_RECORD,),

@@ -21,11 +21,7 @@ TOP_HEADERS = public_headers(TOP)
 
 
 class AggregateRecord(msgspec.Struct):
-    """Results of one key in one window, with one field for each result of `aggregator.aggregates`.
-
-    A record without a value deletes the results of its key: of a session whose start has changed, or of a corrected
-    window that does not match `aggregator.having` any more.
-    """
+    """Results of one key in one window, with one field for each result of `aggregator.aggregates`."""
 
     key: Annotated[str, Meta(description=KEY_DESCRIPTION)]
     window_start: Annotated[Int64, Meta(description="Start of the window (inclusive), ms since the epoch (UTC).")]

@@ -73,6 +73,6 @@ def test_public_records_of_a_topic_share_one_list_of_headers() -> None:
 
 
 def test_public_topics_have_records_of_one_format() -> None:
-    assert {topic: [row.schema_header for row in messages_of(topic)] for topic in FORMATS} == {
-        topic: [schema] for topic, schema in FORMATS.items()
+    assert {topic: {row.schema_header for row in messages_of(topic)} for topic in FORMATS} == {
+        topic: {schema} for topic, schema in FORMATS.items()
     }
