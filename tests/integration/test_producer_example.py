@@ -35,6 +35,15 @@ def test_spread_hot_key_missing_topic_ends_with_one_line(broker: str) -> None:
     assert lines == [f"topic no-such-topic at {broker}: Broker: Unknown topic or partition"]
 
 
+def test_spread_hot_key_line_without_a_tab_is_named_after_delivery_of_those_before_it(broker: str) -> None:
+    source = Source(broker, 2)
+    done = run(broker, source.topic, ["a\t1", "b\t2", "c 3", "d\t4"])
+    assert (done.returncode, done.stdout) == (1, "")
+    lines = [line for line in done.stderr.splitlines() if "rdkafka#" not in line]
+    assert lines == ["line 3 has no tab after a key, so only the lines before it are records: 'c 3'"]
+    assert sorted((record.key, record.value) for record in read(broker, source.topic)) == [(b"a", b"1"), (b"b", b"2")]
+
+
 def test_spread_hot_key_loads_all_partitions_alike(broker: str) -> None:
     source = Source(broker, 8)
     lines = [f"{'hot' if number % 4 else f'key-{number}'}\t{number}" for number in range(HOT + COLD)]
