@@ -218,8 +218,9 @@ DELETED_RESULT = replace(
     name="deleted-aggregate",
     guarantee="Each deletion {once}. It is valid if it is the last record of its key.",
     payload=NOTHING,
-    summary="Deletes the results of its key: of a session whose start has changed, or of a corrected window that does "
-    "not match `aggregator.having` any more. The record has no value.",
+    summary="Deletes the results of its key, if there are any: of a session whose start has changed, or of a key in a "
+    "corrected window whose new results do not match `aggregator.having`, also if they never did. The record has no "
+    "value.",
     deletes=True,
 )
 TOP_RESULT = Message(

@@ -184,8 +184,8 @@ class AggregatorStep(WindowedStep):
     def _presented(self, emission: Emission) -> Iterator[tuple[Any, Sequence[Any] | None]]:
         """Yield the identity of each row with its results and its revision as Python objects.
 
-        Results that do not match the conditions are omitted. They are None if earlier ones, which may have matched,
-        must be deleted.
+        Results that do not match the conditions are omitted. They are None if there are earlier ones, which may have
+        matched, and then must be deleted.
         """
         # A few thousand at a time, because the objects take four times the memory of the columns.
         for first in range(0, len(emission.keys), ROWS):
