@@ -89,6 +89,7 @@ class SpreadMeasures:
     replication_factor: float
     """Mean number of distinct workers per key."""
     replication_max: int
+    """Largest number of distinct workers of a key."""
     pairs: int
     """Number of distinct (key, worker) pairs."""
     windows: int
@@ -96,7 +97,7 @@ class SpreadMeasures:
     window_replication: float
     """Mean number of distinct workers per key and window."""
     window_replication_max: float
-    """Mean number of distinct workers per key, in the window where it is largest."""
+    """Mean number of distinct workers per key, in the window where this mean is largest. A key may have more."""
     window_max_over_avg: float
     """(Tuples of the most loaded worker of each window, summed over all windows) / (mean tuples per worker)."""
     worst_window_max_over_avg: float | None

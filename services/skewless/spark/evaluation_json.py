@@ -39,7 +39,8 @@ NAMES = {
     "load_stddev_percent": "population standard deviation over workers of their share in percent",
     "replication_factor": "mean number of distinct workers per key; replication_max: the maximum",
     "replication_bound": "lowest replication of perfect balance with W workers: sum of ceil(p_k W) / keys",
-    "window_replication": "mean number of distinct workers per key and window",
+    "window_replication": "mean number of distinct workers per key and window; window_replication_max: the mean of the "
+    "window where it is largest, not the largest number of a key",
     "aggregation_cost": "(key, worker) pairs per window: the minimum number of partial results",
     "partials_per_window": "partial results that reached the aggregator, per window",
     "pairs": "(key, worker) pairs that were used: memory of all workers",

@@ -72,7 +72,10 @@ def replica_measures(replicas: Replicas) -> dict[str, Any]:
 
 
 def window_measures(windows: Sequence[tuple[Replicas, NDArray[np.int64]]], mean_load: float) -> dict[str, Any]:
-    """Return measures of the windows of a run, given replicas and loads of each; `mean_load` is the mean of the run."""
+    """Return measures of the windows of a run, given replicas and loads of each; `mean_load` is the mean of the run.
+
+    `window_replication_max` is the largest mean of a window, not the largest number of workers of a key.
+    """
     keys = sum(replicas.keys for replicas, _ in windows)
     pairs = sum(replicas.pairs for replicas, _ in windows)
     sum_of_max_loads = sum(int(loads.max()) for _, loads in windows)

@@ -107,6 +107,11 @@ def test_grouping_metrics_late_tuples_count_in_the_current_window() -> None:
     assert (measures.windows, measures.window_replication_max) == (3, 2.0)
 
 
+def test_grouping_metrics_largest_replication_of_a_window_is_a_mean_over_its_keys() -> None:
+    measures = spread_of([(0, 0, 5), (0, 1, 5), (0, 2, 5), (1, 0, 5), (1, 0, 15)]).measures()
+    assert (measures.replication_max, measures.window_replication_max) == (3, 2.0)
+
+
 def test_grouping_metrics_worst_window_is_among_those_with_enough_tuples() -> None:
     few = [(0, 0, 5)] * 199
     uneven = [(0, 0, 15)] * 150 + [(1, 1, 15)] * 50
