@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from skewless.errors import LimitError
 from skewless.stages import windowed_step
 from skewless.stages.aggregator.step import AggregatorStep
 from skewless.stages.built_stage import build
+from skewless.stages.observer import step as observer_step
 from skewless.stages.windowed_step import WindowedStep
 from skewless.wire.columns import write_table
 from skewless.wire.partials import PARTIALS
@@ -189,6 +191,95 @@ def test_state_limit_of_the_observer_drops_the_keys_with_few_tuples_and_keeps_th
     assert tick["reduced"] is True
     assert tick["keys"] < 40_000
     assert tick["top_keys"][0] == {"key": "hot", "tuples": 30_000, "workers": 1}
+
+
+def pairs_of_ticks(ticks: range, keys: range) -> OutputRecord:
+    """Return the partials of each of the keys in each of the ticks of a minute."""
+    ones = np.ones(len(ticks) * len(keys), np.int64)
+    numbers = np.tile(np.array(keys), len(ticks))
+    columns = {
+        "pane": np.repeat(np.array(ticks) * 60_000, len(keys)), "key": [f"{key:08d}" for key in numbers.tolist()],
+        "count": ones, "worker": (numbers % 2).astype(np.int32),
+    }  # fmt: skip
+    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: 0}))
+
+
+@pytest.fixture
+def reductions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list of the numbers of pairs to which ticks are reduced from now on."""
+    calls, reduce = [], observer_step._without_small_pairs
+
+    def counted(rows: pa.Table, kept: int) -> pa.Table:
+        calls.append(kept)
+        return reduce(rows, kept)
+
+    monkeypatch.setattr(observer_step, "_without_small_pairs", counted)
+    return calls
+
+
+SMALL = 120_000
+"""A limit that few ticks reach."""
+
+
+def small_observer() -> WindowedStep:
+    step = built("observer")
+    step._limit = replace(step._limit, max_bytes=SMALL)
+    return step
+
+
+def test_state_limit_of_the_observer_with_many_small_ticks_is_kept_and_the_loads_are_exact(
+    reductions: list[int],
+) -> None:
+    step = small_observer()
+    for first in range(0, 160, 40):
+        for partition in range(2):
+            keys = range(first + 20 * partition, first + 20 * partition + 20)
+            merge(step, partition, pairs_of_ticks(range(30), keys))
+        before = len(reductions)
+        assert counts(step.flush(0), {}) == []
+        assert samples(step)["skewless_state_bytes"] <= SMALL
+        # Each tick of each partition once per number of pairs that it may keep.
+        assert len(reductions) - before <= 30 * 2 * len(observer_step.KEPT_PAIRS)
+    assert 10 in reductions
+    for partition in range(2):
+        merge(step, partition, deltas(0, 1, pane=1_800_000, watermark=1_800_000))
+    ticks = counts(step.flush(0), {})
+    assert {tuple(tick["tuples_by_worker"]) for tick in ticks} == {(80, 80)}
+    assert len(ticks) == 30
+    assert {tick["reduced"] for tick in ticks if tick["keys"] < 160} == {True}
+    assert samples(step)["skewless_observer_reduced_ticks_total"] == sum(tick["reduced"] for tick in ticks)
+
+
+def test_state_limit_of_the_observer_near_its_smallest_state_reduces_only_ticks_that_have_grown(
+    reductions: list[int],
+) -> None:
+    step, checks = small_observer(), []
+    merge(step, 0, pairs_of_ticks(range(140), range(20)))
+    list(step.flush(0))
+    smallest = samples(step)["skewless_state_bytes"]
+    assert SMALL // 2 < smallest <= SMALL
+    for first in range(400, 4_000, 400):
+        before = len(reductions)
+        merge(step, 0, pairs_of_ticks(range(3), range(first, first + 400)))
+        list(step.flush(0))
+        checks.append(len(reductions) - before)
+    assert max(checks) <= 3 * len(observer_step.KEPT_PAIRS)
+    assert sum(checks) > 0
+
+
+def test_state_limit_of_the_observer_many_reductions_are_divided_among_checks(
+    monkeypatch: pytest.MonkeyPatch, reductions: list[int]
+) -> None:
+    monkeypatch.setattr(observer_step, "REDUCTIONS_PER_CHECK", 5)
+    step, checks = small_observer(), []
+    for first in range(0, 60, 2):
+        before = len(reductions)
+        merge(step, 0, pairs_of_ticks(range(60), range(first, first + 2)))
+        list(step.flush(0))
+        checks.append(len(reductions) - before)
+        assert samples(step)["skewless_state_bytes"] <= SMALL
+    assert len([check for check in checks if check]) > 5
+    assert max(checks) < 60
 
 
 def hot(tuples: int) -> OutputRecord:

@@ -219,6 +219,8 @@ class WindowRows(Rows):
         """Partials that were merged into the rows since the last flush: the next chunks."""
         self._is_reduced = False
         """Whether the next flush writes all rows, in place of all that was written before."""
+        self._reduction: tuple[int, int] | None = None
+        """The `kept` of the last reduction, and the number of rows after it."""
         for chunk in sorted(chunks):
             self._load(chunks[chunk], deferred=chunk.deferred)
         self._flushed = len(self)
@@ -247,7 +249,7 @@ class WindowRows(Rows):
     @property
     def has_changes(self) -> bool:
         """Whether partials were merged since the last flush."""
-        return len(self._changes) > 0
+        return self._is_reduced or len(self._changes) > 0
 
     def merge(self, partials: pa.Table, *, updates: bool, reopened: bool) -> None:
         """Merge partials with distinct keys."""
@@ -261,12 +263,23 @@ class WindowRows(Rows):
         self._table.merge(rows, data)
         self._changes.merge(rows, data, len(self))
 
-    def reduced(self, reduced: Callable[[pa.Table], pa.Table]) -> WindowRows:
-        """Return other rows in place of these."""
+    def is_reducible(self, kept: int) -> bool:
+        """Return whether `reduced` may return fewer rows: not if it has already, and no row was added since then."""
+        last_kept, last_rows = self._reduction or (kept + 1, 0)
+        return len(self) > kept and (kept < last_kept or len(self) > last_rows)
+
+    def reduced(self, kept: int, reduced: Callable[[pa.Table, int], pa.Table]) -> WindowRows:
+        """Return fewer rows in place of these, or these if they do not become fewer."""
         tables = [table.drop_columns(EMIT_COUNT.name) for table, _ in self._all_tables()]
-        rows = WindowRows(self._columns)
-        rows.merge(reduced(pa.concat_tables(tables)), updates=False, reopened=False)
-        rows._is_reduced = True
+        table = reduced(pa.concat_tables(tables), kept)
+        rows = self
+        if table.num_rows < len(self):
+            rows = WindowRows(self._columns)
+            emit_counts = pa.array(np.zeros(table.num_rows, np.int64))
+            # These are no changes, which would take memory: the flush writes all rows anyway.
+            rows._load(table.append_column(EMIT_COUNT.name, emit_counts), deferred=False)
+            rows._is_reduced = True
+        rows._reduction = kept, len(rows)
         return rows
 
     def flush(
@@ -279,9 +292,9 @@ class WindowRows(Rows):
     ) -> Iterator[Chunk | Emission]:
         """Write the changes of the window of the rows, and emit what the event emits."""
         if self.has_changes or len(self.deferred):
+            compact = self._is_reduced
             changed, data, emitted = self._take_changes(defer=event is WindowEvent.DEFER)
-            yield from window.write(self._tables(changed, data), self._all_tables, compact=self._is_reduced)
-            self._is_reduced = False
+            yield from window.write(self._tables(changed, data), self._all_tables, compact=compact)
             if updates or event is WindowEvent.CORRECT:
                 yield from self.emissions(window.start, emitted, updates=updates)
         if event is WindowEvent.CLOSE and not updates:
@@ -290,6 +303,9 @@ class WindowRows(Rows):
     def _take_changes(self, *, defer: bool) -> tuple[NDArray[np.int64], Partials, NDArray[np.int64]]:
         """Return the changed rows, their partials, and the rows to emit: none if all emissions are deferred."""
         rows, data = self._changes.take()
+        if self._is_reduced:
+            rows, data = np.arange(len(self)), self._table.data(slice(len(self)))
+            self._is_reduced = False
         self._flushed, self.unchanged_flushes = len(self), 0
         unemitted = np.union1d(self.deferred, rows) if defer or len(self.deferred) else rows
         self.deferred, emitted = (unemitted, NO_ROWS) if defer else (NO_ROWS, unemitted)

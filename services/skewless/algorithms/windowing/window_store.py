@@ -80,9 +80,13 @@ class WindowStore:
         """Bytes of all windows in memory, and of pending partials."""
         return sum(rows.nbytes for _, rows in self._in_memory()) + self._pending_bytes
 
-    def bytes_by_window(self) -> dict[int, int]:
-        """Return the bytes of each window in memory, by its start."""
-        return {window.start: rows.nbytes for window, rows in self._in_memory()}
+    def reducible(self, kept: int) -> dict[int, int]:
+        """Return the bytes of each window in memory that `reduce` may make smaller, by its start."""
+        return {
+            window.start: rows.nbytes
+            for window, rows in self._in_memory()
+            if isinstance(rows, WindowRows) and rows.is_reducible(kept)
+        }
 
     @property
     def open(self) -> int:
@@ -214,14 +218,17 @@ class WindowStore:
     def _update_newest(self, start: int) -> None:
         self.newest = start if self.newest is None else max(self.newest, start)
 
-    def reduce(self, start: int, reduced: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace the rows of a window in memory: `reduced` takes and returns `key` and the columns. Not for `updates`.
+    def reduce(self, start: int, kept: int, reduced: Callable[[pa.Table, int], pa.Table]) -> int:
+        """Replace the rows of a window in memory by fewer ones. Return the bytes that became free. Not for `updates`.
 
-        The next flush writes all its rows, and deletes the previous ones.
+        `reduced` takes and returns `key` and the columns. It also takes `kept`: with a smaller number it returns fewer
+        rows. The next flush writes all rows of the window, and deletes the previous ones.
         """
-        rows = self._windows[start].rows
-        if isinstance(rows, WindowRows):
-            self._windows[start].rows = rows.reduced(reduced)
+        window = self._windows[start]
+        if not isinstance(window.rows, WindowRows):
+            return 0
+        before, window.rows = window.rows.nbytes, window.rows.reduced(kept, reduced)
+        return before - window.rows.nbytes
 
     # Flush
 

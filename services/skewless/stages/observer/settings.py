@@ -20,7 +20,8 @@ class ObserverSettings(SettingsModel):
         le=2**50,
         description="Maximum bytes of keys and numbers in open ticks. With more, the largest ticks lose the keys with "
         "few tuples: `reduced` is then true in `distribution`, whose loads are exact. Each pair of key and "
-        "worker takes about 65 bytes per tick.",
+        "worker takes about 65 bytes per tick. A limit of less than about 1 KB per open tick and aggregator partition, "
+        "more with many workers, ends the process with code 3.",
     )
     top_keys: int = Field(10, ge=0, le=1000, description="Number of keys with the most tuples that each tick lists.")
 

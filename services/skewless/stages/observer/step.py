@@ -55,9 +55,12 @@ RUN_PARTITION = 0
 """Partition of the changelog with the state of the whole run and the hot keys."""
 FIELDS = ("pane", "key", "worker")
 COLUMNS = (LOAD_COLUMN, ROWS_COLUMN)
-KEPT_PAIRS = 1000
-"""Number of pairs of key and worker that a reduced tick keeps of each partition: those with most tuples. A hot key is
-among them."""
+KEPT_PAIRS = (1000, 100, 10, 1)
+"""Numbers of pairs of key and worker that a reduced tick keeps of each partition: those with most tuples. The next one
+is for a state that is still too large."""
+REDUCTIONS_PER_CHECK = 2000
+"""Number of reductions after which a check ends once the state is below the limit. Each takes about 0.7 milliseconds,
+and a check must end within the timeout of a transaction."""
 TICKS_PER_COMMIT = 500
 """Default of `ticks_per_commit`. A year of one-minute ticks, which may end at the same time, takes longer than a
 transaction may. A tick takes about a millisecond, and many times as long on a machine with too much work."""
@@ -214,24 +217,32 @@ class ObserverStep(WindowedStep):
             for windows in self._window_stores():
                 windows.absorb()
         if self._state_bytes() > self._limit.max_bytes:
-            for start, windows in self._largest_first():
-                if self._state_bytes() <= self._limit.max_bytes // 2:
-                    break
-                windows.reduce(start, _without_small_pairs)
-                self._note_reduced(start)
+            self._reduce_ticks()
         super()._check_state()
+
+    def _reduce_ticks(self) -> None:
+        """Reduce the largest ticks until the state is half the limit, so that checks without reductions follow."""
+        state_bytes, limit = self._state_bytes(), self._limit.max_bytes
+        ticks = ((kept, *tick) for kept in KEPT_PAIRS for tick in self._largest_first(kept))
+        for reductions, (kept, start, windows) in enumerate(ticks):
+            if state_bytes <= (limit // 2 if reductions < REDUCTIONS_PER_CHECK else limit):
+                break
+            freed = windows.reduce(start, kept, _without_small_pairs)
+            if freed > 0:
+                self._note_reduced(start)
+            state_bytes -= freed
 
     def _note_reduced(self, tick_start: int) -> None:
         if tick_start not in self._reduced:
             self._reduced.add(tick_start)
             self._reduced_ticks += 1
 
-    def _largest_first(self) -> list[tuple[int, WindowStore]]:
-        """Return start and store of each tick in memory."""
+    def _largest_first(self, kept: int) -> list[tuple[int, WindowStore]]:
+        """Return start and store of each tick in memory of which a reduction to so many pairs may drop some."""
         sizes = [
             (nbytes, start, windows)
             for windows in self._window_stores()
-            for start, nbytes in windows.bytes_by_window().items()
+            for start, nbytes in windows.reducible(kept).items()
         ]
         return [(start, windows) for _, start, windows in sorted(sizes, key=itemgetter(0), reverse=True)]
 
@@ -471,14 +482,14 @@ def _pairs(emissions: Sequence[Emission]) -> tuple[NDArray[np.int64], dict[str, 
     return workers, data, load, len(with_key) == len(workers)
 
 
-def _without_small_pairs(rows: pa.Table) -> pa.Table:
-    """Return the pairs with most tuples, and a row for each worker with the sums of its other pairs."""
+def _without_small_pairs(rows: pa.Table, kept: int) -> pa.Table:
+    """Return so many pairs with most tuples, and a row for each worker with the sums of its other pairs."""
     with_key = pc.greater_equal(pc.find_substring(rows["key"], "/"), 0)
     order = pc.sort_indices(rows.filter(with_key)[LOAD_COLUMN.name], sort_keys=[("", "descending")])
     pairs = rows.filter(with_key).take(order)
-    others = pa.concat_tables([rows.filter(pc.invert(with_key)), pairs.slice(KEPT_PAIRS)])
+    others = pa.concat_tables([rows.filter(pc.invert(with_key)), pairs.slice(kept)])
     workers = pc.list_element(pc.split_pattern(others["key"], "/", max_splits=1), 0).cast(pa.int64()).to_numpy()
     sums = {column.name: sums_by_worker(workers, others[column.name].to_numpy(), 0) for column in COLUMNS}
     present = np.unique(workers)
     summed = pa.table({"key": present.astype(str), **{name: values[present] for name, values in sums.items()}})
-    return pa.concat_tables([pairs.slice(0, KEPT_PAIRS), summed.select(rows.column_names)])
+    return pa.concat_tables([pairs.slice(0, kept), summed.select(rows.column_names)])

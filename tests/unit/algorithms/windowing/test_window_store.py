@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from helpers.aggregates import ADDED, DIGITS, digits_of, newest_of
@@ -32,10 +33,14 @@ def windows(log: Mapping[ChunkId, pa.Table] | None = None) -> WindowStore:
     return made
 
 
-def flush(made: WindowStore, keys: Iterable[str]) -> list[Chunk]:
+def partials(keys: Iterable[str]) -> pa.Table:
     names = pa.array(keys, pa.string())
     ones = np.ones(len(names), dtype=np.int64)
-    made.merge(pa.table({"pane": 0 * ones, "key": names, "count": ones}))
+    return pa.table({"pane": 0 * ones, "key": names, "count": ones})
+
+
+def flush(made: WindowStore, keys: Iterable[str]) -> list[Chunk]:
+    made.merge(partials(keys))
     return chunks_of(made.flush(None, 0))
 
 
@@ -143,7 +148,9 @@ def test_window_store_killed_within_a_flush_counts_only_the_tuples_of_the_flush_
             again.update(keys)
             made = windows(log)
             if log and rng.random() < 0.2:
-                made.reduce(0, lambda rows: rows)
+                made.merge(partials(["dropped"]))
+                made.absorb()
+                assert made.reduce(0, 0, lambda rows, _: rows.filter(pc.not_equal(rows["key"], "dropped"))) > 0
             chunks = flush(made, keys)
         write(log, chunks)
     found = restored_counts(log)
@@ -314,6 +321,38 @@ def one_set_per_key(members: int, pane: int = 0) -> pa.Table:
     """Return partials of 100 keys, each with a set of this many members of one byte."""
     keys, sets = pa.array([f"{key}" for key in range(100)]), pa.array([bytes(range(members))] * 100)
     return pa.table({"pane": pa.array([pane] * 100), "key": keys, "digit_set": sets})
+
+
+def first_rows(rows: pa.Table, kept: int) -> pa.Table:
+    return rows.slice(0, kept)
+
+
+def test_window_store_reduced_window_takes_less_memory_and_is_reduced_again_only_if_it_may_become_smaller() -> None:
+    store = WindowStore([COUNT], windows=tumbling(1000), retention_ms=0, updates=False)
+    store.merge(partials(f"{key:03d}" for key in range(100)))
+    store.absorb()
+    before = store.nbytes
+    assert store.reducible(100) == {}
+    assert store.reducible(99) == {0: before}
+    assert store.reduce(0, 90, first_rows) == before - store.nbytes > 0
+    assert [kept for kept in (89, 90, 91) if store.reducible(kept)] == [89]
+    assert store.reduce(0, 80, lambda rows, _: rows) == 0
+    assert [kept for kept in (79, 80, 89) if store.reducible(kept)] == [79]
+    store.merge(partials(["another"]))
+    store.absorb()
+    assert [kept for kept in (79, 80, 90, 91) if store.reducible(kept)] == [79, 80, 90]
+
+
+def test_window_store_reduced_window_is_written_whole_and_replaces_what_was_written() -> None:
+    store, log = WindowStore([COUNT], windows=tumbling(1000), retention_ms=0, updates=False), Log()
+    write(log, flush(store, ["a", "b", "c"]))
+    store.reduce(0, 2, first_rows)
+    write(log, chunks_of(store.flush(None, 0)))
+    assert restored_counts(log) == {"a": 1, "b": 1}
+    store.reduce(0, 1, first_rows)
+    write(log, flush(store, ["a", "d"]))
+    assert restored_counts(log) == {"a": 2, "d": 1}
+    assert flush(store, []) == []
 
 
 def test_size_of_a_store_includes_its_binary_partials() -> None:
