@@ -282,6 +282,13 @@ def test_state_limit_of_the_observer_many_reductions_are_divided_among_checks(
     assert max(checks) < 60
 
 
+def test_state_limit_of_the_observer_below_its_smallest_state_ends_the_stage_with_a_remedy_that_helps() -> None:
+    step = small_observer()
+    merge(step, 0, pairs_of_ticks(range(300), range(3)))
+    with pytest.raises(LimitError, match=r"observer.max_state_bytes \(120,000\): raise the limit .* longer ticks"):
+        list(step.flush(0))
+
+
 def hot(tuples: int) -> OutputRecord:
     """Return the partials of one key with many tuples, of worker 1."""
     one = np.ones(1, np.int64)

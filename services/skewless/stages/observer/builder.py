@@ -27,7 +27,8 @@ def build(start: StageStart) -> BuiltStage:
         limit=StateLimit(
             settings.max_state_bytes,
             "observer.max_state_bytes",
-            "raise the limit and the memory of the process, or use shorter ticks (observer.tick_s) in a new pipeline",
+            "raise the limit and the memory of the process; a new pipeline may have longer ticks (observer.tick_s), a "
+            "smaller event_time.allowed_lateness_s or fewer topics.aggregator_partitions",
         ),
     )
     step = ObserverStep(
