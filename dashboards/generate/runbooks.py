@@ -93,7 +93,7 @@ More than one commit in twenty fails. Results stay exact, but the records of the
 The open windows (or ticks) of a process use more than 80 % of `aggregator.max_state_bytes` (or
 `observer.max_state_bytes`). Above the limit an aggregator exits with code 3, also after each restart, until its state
 fits. No data is lost: records that did not fit are not committed and stay in `partials`. An observer goes on, and drops
-the keys with few tuples.
+the keys with few tuples. It exits with code 3 only if so many ticks are open that one key of each is too much.
 
 - Start more aggregator processes, up to one per partition, so that each has fewer partitions. The observer is always
   one process.
@@ -102,6 +102,8 @@ the keys with few tuples.
   windows.
 - The key may have more values than intended, such as an identifier of each request. Fewer keys, shorter windows
   (`aggregator.window_s`) and more partitions (`topics.aggregator_partitions`) require a new pipeline.
+- For an observer, longer ticks (`observer.tick_s`), a smaller `event_time.allowed_lateness_s` and fewer partitions
+  (`topics.aggregator_partitions`) help. They also require a new pipeline.
 """,
     "SkewlessWorkerMissing": """
 A worker process is gone and its partitions are not assigned to another process, or Prometheus cannot scrape the

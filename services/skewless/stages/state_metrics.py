@@ -17,8 +17,8 @@ METRICS = STATE_METRICS = (
         "gauge",
         (),
         "bytes",
-        "Limit of skewless_state_bytes: max_state_bytes of the stage. An aggregator exits if its state exceeds it, an "
-        "observer drops keys.",
+        "Limit of skewless_state_bytes: max_state_bytes of the stage. An aggregator exits if its state exceeds it. An "
+        "observer drops keys, and exits only if it has too many ticks even so.",
     ),
 )
 """Definitions of the metrics of a stage that has no others."""
