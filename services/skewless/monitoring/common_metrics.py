@@ -120,9 +120,10 @@ TRAFFIC = (
         "counter",
         ("state",),
         "seconds",
-        "Time of the process by state, which adds up to the time since its start. busy: processing batches, without"
-        " simulated cost; back_pressured: waiting for the output, because the producer's queue is full or a commit is"
-        " in progress; restoring: restoring assigned partitions; idle: waiting for records.",
+        "Time of the process by state. It adds up to the time since the process began to read records: the start-up"
+        " before, which takes seconds, is not included. busy: processing batches, without simulated cost;"
+        " back_pressured: waiting for the output, because the producer's queue is full or a commit is in progress;"
+        " restoring: restoring assigned partitions; idle: waiting for records.",
     ),
 )
 
