@@ -45,6 +45,15 @@ def rows(database: Path, table: str) -> int:
     return int(count)
 
 
+def drained_into(broker: str, folder: Path, mode: str, table: str) -> tuple[Pipeline, Path, int]:
+    """Return a pipeline that has run, the file of its database, and the number of rows in its table."""
+    source, database = Source(broker, 2), folder / "results.db"
+    source.send(zipf_records(RECORDS, 2, seed=5, keys=50))
+    pipeline = Pipeline(broker, folder, source, sink={"url": f"sqlite://{database}", "mode": mode, "table": table})
+    pipeline.drain()
+    return pipeline, database, rows(database, table)
+
+
 @pytest.mark.thorough
 def test_reset_to_start_lets_the_pipeline_count_everything_again(broker: str, tmp_path: Path) -> None:
     source, database = Source(broker, 2), tmp_path / "results.db"
@@ -77,11 +86,7 @@ def test_reset_to_start_lets_the_pipeline_count_everything_again(broker: str, tm
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["replace", "merge"])
 def test_reset_to_start_fills_another_table_that_the_sink_has_refused(broker: str, tmp_path: Path, mode: str) -> None:
-    source, database = Source(broker, 2), tmp_path / "results.db"
-    source.send(zipf_records(RECORDS, 2, seed=5, keys=50))
-    pipeline = Pipeline(broker, tmp_path, source, sink={"url": f"sqlite://{database}", "mode": mode, "table": "former"})
-    pipeline.drain()
-    stored = rows(database, "former")
+    pipeline, database, stored = drained_into(broker, tmp_path, mode, "former")
     document = json.loads(pipeline.file.read_text())
     document["sink"]["table"] = "other"
     pipeline.file.write_text(json.dumps(document))
@@ -101,11 +106,7 @@ def test_reset_to_start_fills_another_table_that_the_sink_has_refused(broker: st
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["replace", "merge"])
 def test_sink_after_a_reset_without_its_section_names_each_remedy(broker: str, tmp_path: Path, mode: str) -> None:
-    source, database = Source(broker, 2), tmp_path / "results.db"
-    source.send(zipf_records(RECORDS, 2, seed=7, keys=50))
-    pipeline = Pipeline(broker, tmp_path, source, sink={"url": f"sqlite://{database}", "mode": mode, "table": "sums"})
-    pipeline.drain()
-    stored = rows(database, "sums")
+    pipeline, database, stored = drained_into(broker, tmp_path, mode, "sums")
     text = pipeline.file.read_text()
     pipeline.file.write_text(json.dumps({name: part for name, part in json.loads(text).items() if name != "sink"}))
     assert reset(pipeline, "--to-start", "--yes").exit_code == 0

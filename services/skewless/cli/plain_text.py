@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +15,17 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun, such as `1 record` or `2,000 records`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def input_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a report of a Spark job about the records that it has read."""
+    yield f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late"
+    if report["filtered"]:
+        yield f"  {report['filtered']:,} filtered by splitter.where or splitter.envelope"
+    if report["rounded"]:
+        yield f"  {report['rounded']:,} values rounded to their decimals"
+    for reason, count in report["dead_letters_by_reason"].items():
+        yield f"  {count:,} dead letters: {reason}"
 
 
 def iso(time_ms: int) -> str:

@@ -163,7 +163,10 @@ _EXACT = Context(prec=DIGITS, traps=[InvalidOperation, Inexact])
 
 
 def _decimal(value: Any, step: Decimal) -> Decimal:
-    """Return a decimal. Raises an error of Python if it is no multiple of `step`, or has more digits than DIGITS."""
+    """Return a decimal, which must be a multiple of `step` with at most DIGITS digits.
+
+    Raises ArithmeticError, ValueError or TypeError for another value.
+    """
     number = Decimal(value)
     if not number.quantize(step, context=_EXACT).is_finite():
         raise ValueError

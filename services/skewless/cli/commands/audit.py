@@ -13,6 +13,7 @@ import click
 from skewless.cli import join_spark
 from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, prepare_output_folder
+from skewless.cli.plain_text import input_lines
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.operations.result_table import open_table
@@ -202,11 +203,7 @@ def _report(settings: PipelineSettings, scope: AuditScope, statistics: dict[str,
 
 
 def _text(report: dict[str, Any]) -> str:
-    lines = [f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late"]
-    lines += [f"  {report['filtered']:,} filtered by splitter.where or splitter.envelope"] if report["filtered"] else []
-    lines += [f"  {report['rounded']:,} values rounded to their decimals"] if report["rounded"] else []
-    lines += [f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()]
-    lines += _comparison_text(report, "results")
+    lines = [*input_lines(report), *_comparison_text(report, "results")]
     if "ranks" in report:
         lines += _comparison_text(report["ranks"], "ranks")
     if "table" in report:

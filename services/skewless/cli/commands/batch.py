@@ -13,6 +13,7 @@ import click
 from skewless.cli import join_spark
 from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, topic_of
+from skewless.cli.plain_text import input_lines
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.job_runner import spark_running
@@ -204,11 +205,4 @@ def _target(
 
 
 def _text(report: dict[str, Any]) -> str:
-    lines = [
-        f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late",
-        *([f"  {report['filtered']:,} filtered by splitter.where or splitter.envelope"] if report["filtered"] else []),
-        *([f"  {report['rounded']:,} values rounded to their decimals"] if report["rounded"] else []),
-        *(f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()),
-        f"{report['results']:,} results in {report['written_to']}",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*input_lines(report), f"{report['results']:,} results in {report['written_to']}"])

@@ -123,7 +123,7 @@ class _Follower:
 
     def __call__(self) -> None:
         for name, log in self._logs.items():
-            if not log.exists():
+            if not log.exists() or log.stat().st_size <= self._offsets[name]:
                 continue
             with log.open("rb") as file:
                 file.seek(self._offsets[name])
