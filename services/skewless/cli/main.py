@@ -34,8 +34,8 @@ PROBLEM_LOCATOR = "skewless.problem_locator"
 
 log = logging.getLogger(__name__)
 
-_is_interrupted = threading.Event()
-"""Set by Ctrl-C, also if what it interrupts replaces KeyboardInterrupt."""
+_interrupts: list[int] = []
+"""Signals of Ctrl-C, also if what they interrupt replaces KeyboardInterrupt."""
 
 GROUPS: dict[str, dict[str, str]] = {
     "Start": {
@@ -137,7 +137,7 @@ class LazyGroup(click.Group):
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
         except Exception as error:
-            if _is_interrupted.is_set():
+            if _interrupts:
                 # A Kafka client that is being created replaces KeyboardInterrupt by an error of its own.
                 ctx.exit(INTERRUPTED)
             if _is_closed_pipe(error):
@@ -160,7 +160,7 @@ def _ending_at_once() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    _is_interrupted.set()
+    _interrupts.append(number)
     signal.default_int_handler(number, frame)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
-from skewless.cli.interrupts import INTERRUPTED
+from skewless.cli.interrupts import INTERRUPTED, received_signals
 from skewless.cli.options import (
     FiniteFloat,
     bootstrap_servers_option,
@@ -184,7 +184,8 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         else InputClassifier(source.splitter(), default_event_time_rules(), partition_count)
     )
     remaining = None if total is None else total - existing_count
-    summary = run(batches, producer, remaining, options.rate, speed, classifier=classifier)
+    with received_signals(once=True) as signals:
+        summary = run(batches, producer, remaining, options.rate, speed, classifier=classifier, signals=signals)
     click.echo(f"{summary} to {target}", err=True)
     _show_rejected(classifier.result, name, file)
     if as_json:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from skewless.cli.interrupts import received_signals
 from skewless.cli.options import Duration, load_settings, pipeline_file
 from skewless.cli.plain_text import iso
 from skewless.cli.spark_options import spark_options
@@ -136,20 +136,11 @@ def _hand_over(settings: PipelineSettings, to: Engine, default_checkpoint: str |
 
 
 def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: float | None) -> None:
-    signals: list[int] = []
-    previous = {
-        number: signal.signal(number, lambda received, _: signals.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        with job.running(folder, trigger_s) as query:
-            click.echo(f"pipeline {settings.name}, checkpoint in {folder}")
-            _wait(job, query, signals, folder)
-            if trigger_s is None and not signals:
-                job.advance_idle(ended=True)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with received_signals() as signals, job.running(folder, trigger_s) as query:
+        click.echo(f"pipeline {settings.name}, checkpoint in {folder}")
+        _wait(job, query, signals, folder)
+        if trigger_s is None and not signals:
+            job.advance_idle(ended=True)
     click.echo(f"{job.records:,} records read")
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skewless.cli.interrupts import INTERRUPTED
+from skewless.cli.interrupts import INTERRUPTED, received_signals
 from skewless.cli.options import load_settings, pipeline_file, take_over, writable_folder
 
 if TYPE_CHECKING:
@@ -83,27 +83,21 @@ def supervise(
     Returns the exit code: 0, or 130 after SIGINT. Stops the processes also after an error. Must be called from the main
     thread, because it handles SIGINT and SIGTERM.
     """
-    signals: list[int] = []
-    previous_handlers = {
-        number: signal.signal(number, lambda received, _: signals.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        supervisor.start()
-        for replica in supervisor.processes.values():
-            click.echo(f"{replica.name}: pid {replica.pid}, metrics on port {replica.metrics_port}")
-        while not signals and not supervisor.done:
-            for event in supervisor.poll(time.monotonic()):
-                show(event)
+    with received_signals() as signals:
+        try:
+            supervisor.start()
+            for replica in supervisor.processes.values():
+                click.echo(f"{replica.name}: pid {replica.pid}, metrics on port {replica.metrics_port}")
+            while not signals and not supervisor.done:
+                for event in supervisor.poll(time.monotonic()):
+                    show(event)
+                if each_tick:
+                    each_tick()
+                time.sleep(TICK_S)
+        finally:
+            supervisor.stop()
             if each_tick:
                 each_tick()
-            time.sleep(TICK_S)
-    finally:
-        supervisor.stop()
-        if each_tick:
-            each_tick()
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
     return INTERRUPTED if signal.SIGINT in signals else 0
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,20 +65,21 @@ def run(  # noqa: PLR0913 - arguments of all runs, and by name an option of some
     speed: float | None,
     *,
     classifier: InputClassifier | None = None,
+    signals: Sequence[int] = (),
 ) -> Summary:
-    """Send all batches and wait until they are delivered. SIGINT and SIGTERM stop sending and flush the producer.
+    """Send all batches, until `signals` is no longer empty, and wait until all sent records are delivered.
 
     `total` is the number of records for the progress bar, or None if it is unknown. `rate` and `speed` are those of
     `RateLimiter`. `classifier` gets all records that are sent.
     """
     start = time.monotonic()
     try:
-        with _interrupts() as interrupted, report_progress("sending", total, start) as progress:
+        with report_progress("sending", total, start) as progress:
             limiter = RateLimiter(start, rate=rate, speed=speed)
-            sender = _RateLimitedSender(producer, limiter, interrupted, progress, classifier)
+            sender = _RateLimitedSender(producer, limiter, signals, progress, classifier)
             for batch in batches:
                 sender.send(batch)
-                if interrupted.is_set():
+                if signals:
                     break
             producer.flush()
             progress.update(time.monotonic(), sender.delivered)
@@ -91,7 +88,7 @@ def run(  # noqa: PLR0913 - arguments of all runs, and by name an option of some
     summary = sender.summary
     summary.records = sender.delivered
     summary.seconds = time.monotonic() - start
-    summary.interrupted = interrupted.is_set()
+    summary.interrupted = bool(signals)
     return summary
 
 
@@ -102,13 +99,13 @@ class _RateLimitedSender:
         self,
         producer: BulkProducer,
         limiter: RateLimiter,
-        interrupted: threading.Event,
+        signals: Sequence[int],
         progress: ProgressReporter,
         classifier: InputClassifier | None,
     ) -> None:
         self._producer = producer
         self._limiter = limiter
-        self._interrupted = interrupted
+        self._signals = signals
         self._progress = progress
         self._classifier = classifier
         self._sent = 0
@@ -122,7 +119,7 @@ class _RateLimitedSender:
     def send(self, batch: RecordBatch) -> None:
         """Send a batch as fast as the rate limit allows. Returns early when interrupted."""
         done = 0
-        while done < len(batch.values) and not self._interrupted.is_set():
+        while done < len(batch.values) and not self._signals:
             times = batch.times[done : done + MAX_SEND_RECORDS]
             count = self._limiter.acquire(time.monotonic(), times)
             if count:
@@ -134,27 +131,5 @@ class _RateLimitedSender:
                 self._sent += count
                 done += count
             else:
-                self._interrupted.wait(WAIT_S)
+                time.sleep(WAIT_S)
             self._progress.update(time.monotonic(), self.delivered)
-
-
-@contextlib.contextmanager
-def _interrupts() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets. The second signal has its previous handler again."""
-    interrupted = threading.Event()
-    previous_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        interrupted.set()
-        restore()
-
-    for number in previous_handlers:
-        signal.signal(number, interrupt)
-    try:
-        yield interrupted
-    finally:
-        restore()
