@@ -16,7 +16,7 @@ from skewless.lab.local.folders import cache_folder, file_lock
 CLONE = Path(__file__).parents[2]
 COMMITS = {
     "0.2.0": "45a62fde67d74158eb69c9705ad4d9548ad18f55",
-    "0.3.2": "f9399b7c694a7f0e979fb24970911c898e80e166",
+    "0.4.0": "77879e891baf8e37fa0abe3292ea8698c8d20730",
 }
 """Commit of each version. Not every clone has the tags."""
 
