@@ -27,6 +27,8 @@ CLOSED_PIPE = 141
 """Exit code of a command whose reader closed the pipe, as in `| head`. Shells report the same code after SIGPIPE."""
 RESOURCE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 """Errors of the machine rather than of this program: disk, memory or file descriptors are exhausted."""
+NO_THREAD = "can't start new thread"
+"""Message of Python's RuntimeError."""
 REPORT = "report it to the maintainers, with the lines above"
 
 PROBLEM_LOCATOR = "skewless.problem_locator"
@@ -174,8 +176,9 @@ def _report(error: Exception, locate: Callable[[str], str]) -> int:
         for line in map(locate, error.problems) if isinstance(error, ConfigurationError) else (str(error),):
             click.echo(f"error: {line}", err=True)
         return error.exit_code
-    if isinstance(error, OSError) and error.errno in RESOURCE_ERRORS:
-        click.echo(f"error: this machine is out of a resource: {error}", err=True)
+    is_exhausted = isinstance(error, MemoryError) or str(error) == NO_THREAD
+    if is_exhausted or (isinstance(error, OSError) and error.errno in RESOURCE_ERRORS):
+        click.echo(f"error: this machine is out of a resource: {str(error) or 'memory'}", err=True)
         return UnreachableError.exit_code
     return _bug(error)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from skewless.errors import ConfigurationError
@@ -81,9 +82,14 @@ def _text(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def refused_options_error(error: KafkaException, options: Mapping[str, Any]) -> ConfigurationError:
-    """Return the error for options that librdkafka refuses. It names the setting and, if a file caused it, the file."""
+def refused_options_error(error: KafkaException, options: Mapping[str, Any]) -> ConfigurationError | OSError:
+    """Return the error for options that librdkafka refuses. It names the setting and, if a file caused it, the file.
+
+    An OSError if the options are right, but the machine has no memory or no thread for a client.
+    """
     reason = error.args[0].str()
+    if error.args[0].code() == KafkaError._CRIT_SYS_RESOURCE:  # noqa: SLF001 - librdkafka's own errors are named so
+        return OSError(errno.ENOMEM, reason)
     # librdkafka opens the files when it creates a client. Its message names the option, but neither setting nor file.
     for option, name in TLS_FILES.items():
         if option in reason:

@@ -160,8 +160,8 @@ PARTITIONS = (
         "gauge",
         ("partition",),
         "records",
-        "Consumer lag: records of the stage's input topic that were not yet processed at the last commit. Transaction"
-        " markers are not counted.",
+        "Consumer lag: records of the stage's input topic that were not yet processed at the last commit. The"
+        " markers of transactions between these records are counted too, those after the last record are not.",
     ),
     Metric(
         "skewless_consumer_lag_seconds",

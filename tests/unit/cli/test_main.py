@@ -255,11 +255,23 @@ def test_recoverable_error_that_ends_a_command_is_a_bug(monkeypatch: pytest.Monk
     assert (result.exit_code, "this is a bug in skewless" in result.stderr) == (70, True)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-def test_main_full_disk_ends_with_3_and_is_not_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    result = raising(monkeypatch, OSError(number, os.strerror(number), "/data/file"))
-    assert (result.exit_code, result.stderr.startswith("error: this machine is out of a resource: ")) == (3, True)
-    assert "/data/file" in result.stderr
+@pytest.mark.parametrize(
+    ("error", "resource"),
+    [
+        (
+            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/data/file"),
+            "[Errno 28] No space left on device: '/data/file'",
+        ),
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "[Errno 24] Too many open files"),
+        (MemoryError(), "memory"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
+    ],
+)
+def test_main_exhausted_resource_ends_with_3_and_is_not_reported_as_a_bug(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, resource: str
+) -> None:
+    result = raising(monkeypatch, error)
+    assert (result.exit_code, result.stderr) == (3, f"error: this machine is out of a resource: {resource}\n")
 
 
 def test_main_abort_at_a_prompt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:

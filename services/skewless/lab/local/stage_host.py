@@ -83,7 +83,8 @@ class StageHost:
     def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str], *, log: Path) -> HostedProcess:
         """Start `skewless ARGUMENTS` in a process group of its own. Appends its output to `log`.
 
-        `ps -e` and `top` show the first 15 characters of the name. Raises CrashedError if the host does not answer.
+        `ps -e` and `top` show the first 15 characters of the name. Raises CrashedError if the host does not answer, and
+        OSError if the machine has no memory or no process id for a process.
         """
         connection = self.connect()
         log.touch()  # so that it exists when this method returns
@@ -113,6 +114,8 @@ class StageHost:
         except (EOFError, OSError):
             self.close()
             return True
+        if not pid:
+            raise OSError(code, os.strerror(code))
         if code is None:
             self._running[pid] = HostedProcess(self, self._starting, pid)
             self._started.append(self._running[pid])

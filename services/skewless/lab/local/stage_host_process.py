@@ -6,6 +6,7 @@ imported code. No thread may exist before a fork, so nothing but imports runs in
 
     {"name": ..., "arguments": [...], "environment": {...}, "folder": ..., "log": ...}  -> (pid, None)
                                                         when a process has ended:  -> (pid, exit code)
+                                            if the machine cannot start a process:  -> (0, errno)
 
 The process ends when the connection is closed, and its children end with it.
 """
@@ -65,7 +66,14 @@ def _serve(connection: Connection) -> dict[str, Any] | None:
                     os.kill(pid, signal.SIGKILL)
                 return None
             ours, theirs = os.pipe()
-            if (pid := os.fork()) == 0:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                os.close(ours)
+                os.close(theirs)
+                _send(connection, 0, error.errno)
+                continue
+            if pid == 0:
                 connection.close()
                 for inherited in (ours, *pipes):
                     os.close(inherited)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -21,9 +22,14 @@ from skewless.lab.local.ports import find_free_ports
 from skewless.lab.local.restarts import CONFIGURATION, UNREACHABLE, RestartPolicy
 from skewless.lab.local.stage_host import StageHost, modules_of
 
+NO_PROCESS_ERRORS = {errno.EAGAIN, errno.ENOMEM}
+"""Errors of a start that can succeed later."""
+NOT_STARTED = os.EX_OSERR
+"""Exit code in place of that of a process that was not started."""
 ERRORS_BY_EXIT_CODE: Mapping[int, type[SkewlessError]] = {
     CONFIGURATION: ConfigurationError,
     UNREACHABLE: UnreachableError,
+    NOT_STARTED: UnreachableError,
 }
 """Error to raise by exit code of a process that is not restarted; CrashedError for other exit codes."""
 GRACE_S = 15.0
@@ -187,19 +193,24 @@ class Supervisor:
         ):
             if not replica.waits_for_input:
                 events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
-            self._start(replica, now)
+            try:
+                self._start(replica, now)
+            except OSError as error:
+                if error.errno not in NO_PROCESS_ERRORS:
+                    raise
+                return [*self._handle_exit(replica, NOT_STARTED, now)]
         return events
 
     def _start(self, replica: Replica, now: float) -> None:
         env = os.environ | self._env | {"SKEWLESS__METRICS__PORT": str(replica.metrics_port)}
         replica.log.parent.mkdir(parents=True, exist_ok=True)
+        replica.restarts.started(now)
         if self._host is not None:
             replica.child = self._host.start(replica.name, replica.command, env, log=replica.log)
         else:
             replica.child = child_process.start(replica.command, env, log=replica.log)
         replica.start_at, replica.waits_for_input = None, False
         replica.started_at = now
-        replica.restarts.started(now)
 
     def _handle_exit(self, replica: Replica, code: int, now: float) -> Iterator[Event]:
         decision = replica.restarts.ended(code, now)
@@ -211,6 +222,8 @@ class Supervisor:
             yield Event(replica.name, "finished", "exit code 0")
             return
         reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if code == NOT_STARTED:
+            reason = "could not be started, because this machine has no memory or no process id left"
         log_tail = f"; its log {replica.log} ends with\n{_tail(replica.log)}"
         if code == CONFIGURATION and not _is_free(replica.metrics_port):
             # Another process bound the port between the search for a free port and the start of this process.
@@ -225,7 +238,7 @@ class Supervisor:
         replica.start_at = decision.restart_at
         delay_s = decision.restart_at - now
         detail = f"{reason}, restarts {f'in {delay_s:.1f} s' if delay_s else 'at once'}"
-        yield Event(replica.name, "ended", detail + (log_tail if code > 0 else ""))
+        yield Event(replica.name, "ended", detail + (log_tail if code > 0 and code != NOT_STARTED else ""))
 
     def _is_replaced(self, replica: Replica) -> bool:
         """Return whether another `skewless up` runs this process too. Both would fence each other repeatedly."""

@@ -9,15 +9,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import psutil
 import pytest
 
 from helpers.kafka import free_ports
 from helpers.waiting import until
+from skewless.config.loader import load
 from skewless.errors import CrashedError
 from skewless.lab.local import child_process
 from skewless.lab.local.stage_host import HostedProcess, StageHost
+from skewless.lab.local.supervisor import Supervisor
 
 WAIT_S = 60.0
 
@@ -98,6 +101,48 @@ def test_host_close_ends_its_processes(host: StageHost, tmp_path: Path) -> None:
     host.close()
     assert child.poll() == -signal.SIGKILL
     until(lambda: not psutil.pid_exists(child.pid), limit_s=WAIT_S)
+
+
+@pytest.fixture
+def exhausted(tmp_path: Path) -> Iterator[StageHost]:
+    """Return a host whose machine has no process id left at the first start."""
+    lines = (
+        "import os",
+        "fork = os.fork",
+        "def refuse():",
+        " os.fork = fork",
+        " raise BlockingIOError(11, '')",
+        "os.fork = refuse",
+    )
+    (tmp_path / "exhausting.py").write_text("\n".join(lines))
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    made = StageHost(["exhausting"], log=tmp_path / "host.log", environment=os.environ | {"PYTHONPATH": path})
+    yield made
+    made.close()
+
+
+def test_host_machine_without_a_process_id_raises_and_starts_the_next_process(
+    exhausted: StageHost, tmp_path: Path
+) -> None:
+    with pytest.raises(BlockingIOError):
+        exhausted.start("first", ["--version"], os.environ, log=tmp_path / "log")
+    assert exhausted.start("second", ["--version"], os.environ, log=tmp_path / "log").wait(WAIT_S) == 0
+
+
+def test_supervisor_machine_without_a_process_id_starts_the_process_again(exhausted: StageHost, tmp_path: Path) -> None:
+    waits_for_a_broker(tmp_path)
+    file = tmp_path / "pipeline.json"
+    supervisor = Supervisor(file, load(file, {}), drain=False, logs=tmp_path / "logs", host=exhausted)
+    name = next(iter(supervisor.processes))
+    try:
+        first = [event.detail for event in supervisor.start() if event.name == name]
+        assert first == [
+            "could not be started, because this machine has no memory or no process id left, restarts at once"
+        ]
+        supervisor.poll(monotonic())
+        assert all(replica.pid for replica in supervisor.processes.values())
+    finally:
+        supervisor.stop()
 
 
 def test_host_with_a_missing_module_names_its_log(tmp_path: Path) -> None:
