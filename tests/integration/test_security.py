@@ -31,6 +31,8 @@ from skewless.config.stage_start import resolve
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
+from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
+from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local import child_process
 from skewless.operations import dead_letters
 from skewless.operations.dead_letters import Position, ReplayReport, ReplayTopics
@@ -460,8 +462,28 @@ def test_client_untrusted_certificate_authority_is_reported_with_its_cause(secur
     stranger = document(secured, acls.TOPICS)
     del stranger["kafka"]["tls"]
     stranger["kafka"]["connect_timeout_s"] = 10
-    with pytest.raises(BrokerError, match=r"refuses this client: .*certificate.*correct kafka"):
+    with pytest.raises(BrokerError, match=r"the certificate of Kafka at .* cannot be verified: kafka.tls.ca"):
         topic_plan.check(PipelineSettings.model_validate(stranger))
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        ("aggregator", "not allowed while looking for topic raw at .*; grant Describe"),
+        ("team", "not allowed while sending to topic raw: .*; grant Write on the topic"),
+    ],
+)
+def test_produce_by_a_user_without_a_right_on_the_topic_names_it(secured: Secured, user: str, message: str) -> None:
+    kafka = settings_of(secured, user).kafka
+    with pytest.raises(BrokerError, match=message):
+        send(kafka)
+
+
+def send(kafka: KafkaSettings) -> None:
+    """Send a record to topic `raw`."""
+    producer = BulkProducer(kafka, "raw", prepare_topic(kafka, "raw", None))
+    producer.send([b"x"], [START_MS])
+    producer.flush()
 
 
 @pytest.mark.thorough

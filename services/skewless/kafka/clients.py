@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from skewless.errors import ConfigurationError
 from skewless.kafka.reachability import wait_until_reachable
-from skewless.kafka.settings import TLS_FILES, KafkaSettings
+from skewless.kafka.settings import KEY_REMEDY, TLS_FILES, KafkaSettings
 
 Client = TypeVar("Client")
 
@@ -93,7 +93,8 @@ def refused_options_error(error: KafkaException, options: Mapping[str, Any]) -> 
     # librdkafka opens the files when it creates a client. Its message names the option, but neither setting nor file.
     for option, name in TLS_FILES.items():
         if option in reason:
-            return ConfigurationError(f"kafka.tls.{name}: {options.get(option)}: cannot be used: {reason}")
+            remedy = f"; {KEY_REMEDY}" if name == "key" else ""
+            return ConfigurationError(f"kafka.tls.{name}: {options.get(option)}: cannot be used: {reason}{remedy}")
     if "OAuth token not set" in reason:
         return ConfigurationError(f"kafka.sasl.msk_iam: {reason}: give this process credentials of AWS")
     return ConfigurationError(f"kafka.options: librdkafka refuses them: {reason}")

@@ -29,6 +29,8 @@ WITHOUT_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
 """Beginning of librdkafka's error if the identity provider gives no token."""
 WITHOUT_TLS = "connecting to a PLAINTEXT broker listener"
 """Part of librdkafka's error if a listener without TLS closes the connection of a client with TLS."""
+UNVERIFIED = "certificate verify failed"
+"""Part of librdkafka's error if a client does not accept a listener's certificate. It does not say why."""
 TLS_ALERT = "SSL alert"
 """Part of librdkafka's error if a listener ends the TLS handshake, for example because of the client's certificate."""
 REMEDY_OF_ALERT = "correct kafka.tls or kafka.security_protocol: the listener refuses this client's certificate"
@@ -111,6 +113,12 @@ def _error(refusal: Sequence[str], errors: Mapping[int, str], options: Mapping[s
         return BrokerError(
             f"no token for Kafka at {servers}: {refusal[0].removeprefix(WITHOUT_LOGIN)}; "
             "check that the identity provider runs, and correct kafka.sasl.oauthbearer"
+        )
+    if refusal and UNVERIFIED in refusal[0]:
+        return BrokerError(
+            f"the certificate of Kafka at {servers} cannot be verified: kafka.tls.ca lacks its authority, or it has "
+            "expired, or it is not for this host name; correct kafka.tls.ca or kafka.bootstrap_servers, or set "
+            "kafka.tls.verify_hostname to false"
         )
     if refusal:
         return BrokerError(

@@ -190,6 +190,9 @@ TLS_FILES = {"ssl.ca.location": "ca", "ssl.certificate.location": "certificate",
 """librdkafka option -> setting in `kafka.tls`, for the settings that name files."""
 
 
+KEY_REMEDY = "kafka.tls.key_password must be the key's password, if it has one"
+
+
 class TlsSettings(SettingsModel):
     """Certificate files (PEM). Without `ca`, the certificate authorities of the system are trusted."""
 

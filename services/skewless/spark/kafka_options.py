@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
 
 from skewless.config.pipeline_settings import SourceSettings, TopicPattern
 from skewless.errors import ConfigurationError
-from skewless.kafka.settings import KafkaSettings, OAuthBearerSettings
+from skewless.kafka.settings import KEY_REMEDY, KafkaSettings, OAuthBearerSettings
 
 TopicRanges = Mapping[str, Mapping[int, tuple[int, int]]]
 """First offset (inclusive) and end offset (exclusive), by topic and partition."""
@@ -19,6 +21,8 @@ FETCH_WAIT_MS = 10
 """Time for which a broker delays the answer to a fetch at the end of a partition. A task that has read up to the end
 asks for the end offset next, and the broker answers the requests of a connection one after the other. With Kafka's
 default of 500 ms, each task would take half a second more."""
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
+"""Names of the certificates that OpenSSL reads in a folder."""
 _OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
 _MSK_IAM = {
     "sasl.mechanism": "AWS_MSK_IAM",
@@ -82,16 +86,37 @@ def _tls(kafka: KafkaSettings) -> dict[str, str]:
         return {}
     options = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else ""}
     if tls.ca is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _pem("tls.ca", tls.ca)}
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _authorities(tls.ca)}
     if tls.certificate is not None and tls.key is not None:
         options |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": _pem("tls.certificate", tls.certificate),
-            "ssl.keystore.key": _pem("tls.key", tls.key),
+            "ssl.keystore.key": _private_key(tls.key, tls.key_password),
         }
-    if tls.key_password is not None:
-        options["ssl.key.password"] = tls.key_password.get_secret_value()
     return options
+
+
+def _authorities(path: str) -> str:
+    """Return the certificates of a file, or of a folder with the names of `openssl rehash`."""
+    if not Path(path).is_dir():
+        return _pem("tls.ca", path)
+    return "".join(_pem("tls.ca", str(file)) for file in sorted(Path(path).iterdir()) if _HASHED.fullmatch(file.name))
+
+
+def _private_key(path: str, password: SecretStr | None) -> str:
+    """Return a key as PKCS#8 without a password, because Java reads few of the forms that OpenSSL writes."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+
+    pem = _pem("tls.key", path)
+    # A password that the key does not have is no error for librdkafka either.
+    word = password.get_secret_value().encode() if password is not None and "ENCRYPTED" in pem else None
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), word)
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigurationError(f"kafka.tls.key: {path}: cannot be used: {error}; {KEY_REMEDY}") from None
+    form = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
 
 
 def _pem(setting: str, path: str) -> str:

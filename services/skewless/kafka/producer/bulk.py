@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from skewless.errors import BrokerError, ConfigurationError, SkewlessError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.topics import EVENT_TIME_OPTIONS
+from skewless.kafka.errors import ErrorClass, authorization_error, class_of
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.settings import KafkaSettings
 from skewless.wire.record import Headers
@@ -42,6 +43,7 @@ def prepare_topic(kafka: KafkaSettings, topic: str, create: int | None, replicat
                 "leave the option out to use it as it is"
             )
         return existing
+    admin.check_visible([topic])
     if create is None:
         raise BrokerError(
             f"topic {topic} does not exist at {kafka.bootstrap_servers}: "
@@ -165,4 +167,6 @@ class BulkProducer:
                 f"{self._kafka.bootstrap_servers} stopped answering while records were sent to {self._topic}: "
                 f"{self.delivered:,} of them were delivered; check the broker, then start again with an empty topic"
             )
-        return BrokerError(f"cannot send to topic {self._topic}: {error.str()}")
+        is_refused = class_of(error) is ErrorClass.UNAUTHORIZED
+        refusal = authorization_error(error, f"sending to topic {self._topic}", "Write") if is_refused else None
+        return refusal or BrokerError(f"cannot send to topic {self._topic}: {error.str()}")

@@ -1,0 +1,62 @@
+"""Kafka's Java client gets certificates and keys in a form that it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+from skewless.errors import ConfigurationError
+from skewless.kafka.settings import KafkaSettings
+from skewless.spark.kafka_options import client_options
+
+PKCS8 = serialization.PrivateFormat.PKCS8
+OF_ALGORITHM = serialization.PrivateFormat.TraditionalOpenSSL
+"""`BEGIN EC PRIVATE KEY` or `BEGIN RSA PRIVATE KEY`."""
+PASSWORD = "of-a-key"  # noqa: S105 - of a key that lives as long as a test
+KEYS: dict[str, PrivateKeyTypes] = {
+    "ec": ec.generate_private_key(ec.SECP256R1()),
+    "rsa": rsa.generate_private_key(65537, 2048),
+}
+
+
+def text(key: PrivateKeyTypes, form: serialization.PrivateFormat, password: str | None) -> str:
+    encryption = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, encryption).decode()
+
+
+def options_of(folder: Path, key: str, password: str | None) -> dict[str, str]:
+    """Return the options of a client with this key."""
+    (folder / "client.key").write_text(key)
+    (folder / "client.crt").write_text("a certificate")
+    tls = {"certificate": str(folder / "client.crt"), "key": str(folder / "client.key"), "key_password": password}
+    return client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "tls": tls}))
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+@pytest.mark.parametrize("form", [PKCS8, OF_ALGORITHM])
+@pytest.mark.parametrize(("encrypted_with", "password"), [(PASSWORD, PASSWORD), (None, None), (None, PASSWORD)])
+def test_client_options_key_of_any_form_is_pkcs8_without_a_password(
+    tmp_path: Path, algorithm: str, form: serialization.PrivateFormat, encrypted_with: str | None, password: str | None
+) -> None:
+    options = options_of(tmp_path, text(KEYS[algorithm], form, encrypted_with), password)
+    assert options["ssl.keystore.key"] == text(KEYS[algorithm], PKCS8, None)
+    assert "ssl.key.password" not in options
+
+
+@pytest.mark.parametrize("password", [None, "another"])
+def test_client_options_key_whose_password_is_another_is_refused_with_the_setting(
+    tmp_path: Path, password: str | None
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"kafka.tls.key: .*client.key: cannot be used: .*key_password"):
+        options_of(tmp_path, text(KEYS["ec"], PKCS8, PASSWORD), password)
+
+
+def test_client_options_folder_of_authorities_has_those_that_openssl_reads(tmp_path: Path) -> None:
+    for name in ("0123abcd.0", "0123abcd.1", "notes.txt"):
+        (tmp_path / name).write_text(f"{name}\n")
+    options = client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "tls": {"ca": str(tmp_path)}}))
+    assert options["ssl.truststore.certificates"] == "0123abcd.0\n0123abcd.1\n"
