@@ -79,6 +79,25 @@ def test_results_newest_revisions_of_the_chosen_windows_are_shown(
     assert shown(file, *options) == expected
 
 
+@pytest.mark.parametrize(
+    ("closed_until", "options", "is_noted"),
+    [
+        (None, (), True),
+        (MINUTE - 1, (), True),
+        (MINUTE, (), False),
+        (None, ("--window", "open"), False),
+        (None, ("--window", "all"), False),
+    ],
+)
+def test_results_of_a_window_that_is_open_because_none_is_closed_are_noted(
+    file: Path, monkeypatch: pytest.MonkeyPatch, closed_until: int | None, options: tuple[str, ...], *, is_noted: bool
+) -> None:
+    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: closed_until)
+    result = run(file, *options, "--json")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("note: no window is closed, so these results may still change") == is_noted
+
+
 def test_results_csv_has_a_header(file: Path) -> None:
     lines = run(file, "--csv").stdout.splitlines()
     assert lines == ["window_start,window_end,key,count,sum,revision", "60000,120000,a,3,-3,1", "60000,120000,b,2,-2,0"]

@@ -42,9 +42,9 @@ def results(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Print the results of a pipeline: committed ones, the newest revision of each key and window.
 
-    `last` is the last window that is closed, or the newest one while none is. `open` are the windows after it. The
-    results are those of the table of `sink`, if the pipeline has one, else those of topic `aggregates`. --follow always
-    reads the topic. No consumer group is used.
+    `last` is the last window that is closed. While none is, it is the newest one, and a note says so. `open` are
+    the windows after it. The results are those of the table of `sink`, if the pipeline has one, else those of topic
+    `aggregates`. --follow always reads the topic. No consumer group is used.
 
     \b
     Examples:
@@ -57,7 +57,7 @@ def results(  # noqa: PLR0913 - click passes an argument per option
     from skewless.operations.results import query_of, read, topic
 
     try:
-        query = query_of(settings, window=window, key=key, top=top, by=by)
+        query = query_of(settings, window=window, key=key, top=top, by=by, on_open=_note_open)
     except ConfigurationError as error:
         raise ConfigurationError(*(f"--{problem}" for problem in error.problems)) from None
     if as_json and as_csv:
@@ -82,6 +82,11 @@ def _check_follow(top: int | None, by: str | None) -> None:
         raise ConfigurationError("--by: not with --follow, because results are printed as they arrive")
     if click.get_current_context().get_parameter_source("window") is not ParameterSource.DEFAULT:
         raise ConfigurationError("--window: not with --follow, because new results of all windows are printed")
+
+
+def _note_open() -> None:
+    text = "no window is closed, so these results may still change: `skewless status` shows what the windows wait for"
+    click.echo(f"note: {text}", err=True)
 
 
 def _warn(message: str) -> None:

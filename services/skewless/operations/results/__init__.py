@@ -29,13 +29,19 @@ class Query(NamedTuple):
     """Whether to read the ranks of topic `top` instead of the results."""
 
 
-def query_of(
-    settings: PipelineSettings, *, window: str, key: str | None = None, top: int | None = None, by: str | None = None
+def query_of(  # noqa: PLR0913 - passed by name
+    settings: PipelineSettings,
+    *,
+    window: str,
+    key: str | None = None,
+    top: int | None = None,
+    by: str | None = None,
+    on_open: Callable[[], None] = lambda: None,
 ) -> Query:
     """Return the query for results of a pipeline. `by` is by default the first result.
 
-    Raises ConfigurationError for an unknown window or result, for an order of results that are not numbers, and for a
-    pipeline that only joins.
+    `on_open` is that of `selection`. Raises ConfigurationError for an unknown window or result, for an order of results
+    that are not numbers, and for a pipeline that only joins.
     """
     _ = settings.aggregated  # an error if the pipeline only joins
     results = {result.name: result for result in settings.results}
@@ -47,7 +53,7 @@ def query_of(
     if (by or top) and not is_comparable(results[order]):
         numbers = [name for name, result in results.items() if is_comparable(result)]
         raise ConfigurationError(f"by: {order} is not a number (results that are: {', '.join(numbers) or 'none'})")
-    return Query(window, selection(window), key, top, order)
+    return Query(window, selection(window, on_open), key, top, order)
 
 
 def read(settings: PipelineSettings, query: Query, warn: Callable[[str], None]) -> Sequence[ResultRecord]:

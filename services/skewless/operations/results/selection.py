@@ -33,15 +33,21 @@ def no_results(place: str, key: str | None) -> str:
     )
 
 
-def selection(window: str) -> Selection:
-    """Return the selection of a choice. Raises ConfigurationError for an unknown one."""
+def selection(window: str, on_open: Callable[[], None] = lambda: None) -> Selection:
+    """Return the selection of a choice. Raises ConfigurationError for an unknown one.
+
+    The selection calls `on_open` if `last` selects an open window, because none is closed.
+    """
 
     def is_closed(window: Window, closed_until: int | None) -> bool:
         return closed_until is not None and window[1] <= closed_until
 
     def last(windows: list[Window], closed_until: Callable[[], int | None]) -> set[Window]:
         until = closed_until()
-        return set([window for window in windows if is_closed(window, until)][-1:] or windows[-1:])
+        closed = [window for window in windows if is_closed(window, until)]
+        if not closed:
+            on_open()
+        return set(closed[-1:] or windows[-1:])
 
     def still_open(windows: list[Window], closed_until: Callable[[], int | None]) -> set[Window]:
         until = closed_until()
