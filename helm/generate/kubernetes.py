@@ -57,6 +57,8 @@ def closed(part: Any) -> Any:
             schema[name] = {field: closed(field_schema) for field, field_schema in value.items()}
         elif name == "$ref":
             schema[name] = PREFIX + _SHORT.sub("", value.removeprefix(PREFIX))
+        elif name == "oneOf":
+            schema["anyOf"] = closed(value)  # null is valid for each of Kubernetes' alternatives
         elif not name.startswith("x-") and name not in {"description", "default", "format"}:
             schema[name] = closed(value)
     if "properties" in schema:

@@ -56,19 +56,29 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- toYaml $rows }}
 {{- end }}
 
+{{/* Entries of an object that are not null. Null itself has none. */}}
+{{- define "skewless.withoutNulls" -}}
+{{- $kept := dict -}}
+{{- range $key, $value := default (dict) . }}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $kept $key $value }}{{ end }}
+{{- end }}
+{{- toYaml $kept }}
+{{- end }}
+
 {{/*
-Values of one stage, or of the process `all`: stageDefaults with its overrides. A label that is null is removed.
+Values of one stage, or of the process `all`: stageDefaults with its overrides. A label, request or limit that is null is
+removed: Kubernetes would read a limit of null as 0.
 Parameters: (dict "root" $ "name" stage).
 */}}
 {{- define "skewless.stage" -}}
 {{- $overrides := default (dict) (get .root.Values.stages .name) -}}
 {{- $stage := mergeOverwrite (deepCopy .root.Values.stageDefaults) (deepCopy $overrides) -}}
 {{- range $name := list "nodeSelector" "podAnnotations" "podLabels" }}
-{{- $kept := dict -}}
-{{- range $key, $value := get $stage $name }}
-{{- if not (kindIs "invalid" $value) }}{{ $_ := set $kept $key $value }}{{ end }}
+{{- $_ := set $stage $name (include "skewless.withoutNulls" (get $stage $name) | fromYaml) -}}
 {{- end }}
-{{- $_ := set $stage $name $kept -}}
+{{- $resources := default (dict) $stage.resources -}}
+{{- range $name := list "requests" "limits" }}
+{{- if hasKey $resources $name }}{{ $_ := set $resources $name (include "skewless.withoutNulls" (get $resources $name) | fromYaml) }}{{ end }}
 {{- end }}
 {{- $_ := set $stage "kafka" (include "skewless.user" (dict "root" .root "role" .name "overrides" $stage.kafka) | fromYaml) -}}
 {{- toYaml $stage }}
