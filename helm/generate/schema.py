@@ -60,19 +60,29 @@ def document() -> Schema:
 def _schema_of(path: str, value: Any) -> Schema:
     """Return the schema of a value: from `BY_PATH` or `BY_SUFFIX`, otherwise from the type of its default."""
     name = path.rpartition(".")[2]
-    if name == "kafka" and path != "kafka":
+    if _is_user(path):
         return reference("kafka")
     if path in BY_PATH:
         return copy.deepcopy(BY_PATH[path])
     if name in BY_SUFFIX:
         return copy.deepcopy(BY_SUFFIX[name])
-    if isinstance(value, dict):
+    if is_section(path, value):
         return _closed_object(
             {key: _schema_of(f"{path}.{key}" if path else key, inner) for key, inner in value.items()}
         )
     if type(value) in _TYPES:
         return {"type": _TYPES[type(value)]}
     raise ValueError(f"{path}: the type of this value is unknown; add its schema to helm/generate/value_schemas.py")
+
+
+def is_section(path: str, value: Any) -> bool:
+    """Return whether a value is a section of the chart: an object with values of the chart, not of Kubernetes."""
+    is_described = path in BY_PATH or path.rpartition(".")[2] in BY_SUFFIX
+    return isinstance(value, dict) and not is_described and not _is_user(path)
+
+
+def _is_user(path: str) -> bool:
+    return path.endswith(".kafka")
 
 
 def _describe(schema: Schema, path: Sequence[str], description: str) -> None:

@@ -321,6 +321,35 @@ def test_values_schema_misspelled_value_is_refused_with_its_path(helm: Callable[
     assert "at '/stages/worker/livenessProbe': additional properties 'periodSecs' not allowed" in output
 
 
+def test_chart_sections_without_values_are_refused_before_a_template_needs_them(helm: Callable[..., str]) -> None:
+    paths = yaml.safe_load((CHART / "files" / "sections.yaml").read_text())
+    outer = {path for path in paths if "." not in path}
+    inner = {path for path in paths if not any(other.startswith(f"{path}.") for other in paths)}
+    for group in (outer, inner):
+        nulls = [part for path in group for part in ("--set", f"{path}=null")]
+        output = helm("template", "x", CHART, "--kube-version", VERSIONS["kubernetes"], *nulls, fails=True)
+        refused = {line.strip().partition(": ")[0] for line in output.splitlines() if "a section without" in line}
+        assert refused == group
+
+
+def test_chart_leaf_without_a_value_is_rendered(helm: Callable[..., str]) -> None:
+    paths = (
+        "global.imagePullSecrets",
+        "imagePullSecrets",
+        "kafka.tls.enabled",
+        "networkPolicy.egress.kafkaPorts",
+        "serviceAccount.annotations",
+        "serviceAccount.create",
+        "stageDefaults.kafka",
+        "stageDefaults.nodeSelector",
+        "stageDefaults.podAnnotations",
+        "stageDefaults.podLabels",
+        "tests.kafka",
+    )
+    nulls = [part for path in paths for part in ("--set", f"{path}=null")]
+    helm("template", "clicks", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", MINIMAL, *nulls)
+
+
 def test_chart_kubernetes_without_pod_index_label_is_refused(helm: Callable[..., str]) -> None:
     output = helm("template", "x", CHART, "--kube-version", f"1.{OLDEST - 1}.9", "--values", MINIMAL, fails=True)
     assert f"chart requires kubeVersion: >={VERSIONS['kubernetes_oldest']}-0" in output

@@ -25,7 +25,7 @@
 {{/* Egress rules of all pods of the pipeline: DNS, Kafka, token endpoint, schema registry, and the additional rules. */}}
 {{- define "skewless.egress" -}}
 {{- $egress := .Values.networkPolicy.egress -}}
-{{- $ports := $egress.kafkaPorts -}}
+{{- $ports := default (list) $egress.kafkaPorts -}}
 {{- if not $ports }}
 {{- range splitList "," (include "skewless.bootstrapServers" .) }}
 {{- $port := splitList ":" . | last }}

@@ -92,7 +92,7 @@ Parameters: root, role. */}}
 
 {{/* Overrides of `kafka` for a role, by default its KafkaUser. Parameters: root, role, overrides. */}}
 {{- define "skewless.user" -}}
-{{- $overrides := deepCopy .overrides -}}
+{{- $overrides := deepCopy (default (dict) .overrides) -}}
 {{- if eq .root.Values.users.create "strimzi" }}
 {{- $user := include "skewless.kafkaUser" . -}}
 {{- $kind := ternary "sasl" "tls" (eq (include "skewless.usersByPassword" .root) "true") -}}
@@ -260,7 +260,7 @@ of them use the same listener.
 {{- range $stage := append (values .Values.stages) .Values.stageDefaults }}
 {{- $sasl = or $sasl (dig "kafka" "sasl" "existingSecret" "" (default (dict) $stage)) -}}
 {{- end }}
-{{- $tls := .Values.kafka.tls.enabled -}}
+{{- $tls := not (empty .Values.kafka.tls.enabled) -}}
 {{- default (ternary (ternary "SASL_SSL" "SASL_PLAINTEXT" $tls) (ternary "SSL" "PLAINTEXT" $tls) (not (empty $sasl))) .Values.kafka.securityProtocol }}
 {{- end }}
 

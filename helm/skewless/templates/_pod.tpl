@@ -7,7 +7,7 @@ automountServiceAccountToken: {{ default .root.Values.serviceAccount.automountSe
 enableServiceLinks: false
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
-{{- with concat .root.Values.global.imagePullSecrets .root.Values.imagePullSecrets }}
+{{- with concat (default (list) .root.Values.global.imagePullSecrets) (default (list) .root.Values.imagePullSecrets) }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ if kindIs "map" . }}{{ .name | quote }}{{ else }}{{ . | quote }}{{ end }}
