@@ -6,6 +6,7 @@ from typing import Any
 
 from dashboards.generate.alerts import ALERTS, THRESHOLD, Alert
 from helm.generate.kubernetes import reference
+from skewless.service import STOP_S
 
 Schema = dict[str, Any]
 
@@ -22,6 +23,14 @@ OPTIONAL_POSITIVE: Schema = {"type": ["integer", "null"], "minimum": 1}
 QUANTITY: Schema = {"type": "string", "pattern": r"^[0-9.]+([kMGTPE]i?)?$"}
 NAME: Schema = {"type": "string", "pattern": r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
 """Schema of a part of the name of a resource in Kubernetes. The chart has a default for an empty one."""
+REGISTRY: Schema = {"type": "string", "pattern": "^([^/ ]*[^/: ](/[^ ]*)?)?$"}
+"""Schema of the registry of an image: a host, perhaps with a port and a folder, but without a scheme."""
+TAG: Schema = {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"}
+SCHEDULE: Schema = {
+    "type": "string",
+    "pattern": r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+)|[^@\s]\S*(\s+\S+){4})?$",
+}
+"""Schema of a schedule of a CronJob: five fields, or a name."""
 BROKER = "[^@/, ]+"
 _KEYWORDS = {"<": "exclusiveMaximum", "<=": "maximum"}
 PULL_SECRET: Schema = {
@@ -72,6 +81,7 @@ BY_PATH: dict[str, Schema] = {
     "commonAnnotations": LABELS,
     "commonLabels": LABELS,
     "embeddedKafka.command": TEXTS,
+    "embeddedKafka.image.registry": REGISTRY,
     "embeddedKafka.extraConfig": SCALARS,
     "embeddedKafka.persistence.size": QUANTITY,
     "embeddedKafka.port": PORT,
@@ -79,6 +89,8 @@ BY_PATH: dict[str, Schema] = {
     "extraObjects": list_of({"type": ["object", "string"]}),
     "fullnameOverride": NAME,
     "global.imagePullSecrets": list_of(PULL_SECRET),
+    "global.imageRegistry": REGISTRY,
+    "image.registry": REGISTRY,
     "imagePullSecrets": list_of(PULL_SECRET),
     "kafka.bootstrapServers": {
         "type": ["string", "array"],
@@ -127,6 +139,7 @@ BY_PATH: dict[str, Schema] = {
     "source.topic": {"type": "string", "maxLength": 249, "pattern": "^[A-Za-z0-9._-]*$"},
     "spark.activeDeadlineSeconds": OPTIONAL_POSITIVE,
     "spark.conf": SCALARS,
+    "spark.image.registry": REGISTRY,
     "spark.memory": {"type": "string", "pattern": "^[0-9]+[kmgt]$"},
     "spark.reports.volume": reference("volume"),
     "spark.ttlSecondsAfterFinished": {"type": ["integer", "null"], "minimum": 0},
@@ -154,7 +167,7 @@ BY_PATH: dict[str, Schema] = {
     "stageDefaults.podLabels": REMOVABLE_LABELS,
     "stageDefaults.podManagementPolicy": choice_of("OrderedReady", "Parallel"),
     "stageDefaults.replicas": COUNT,
-    "stageDefaults.terminationGracePeriodSeconds": COUNT,
+    "stageDefaults.terminationGracePeriodSeconds": {"type": "integer", "minimum": int(STOP_S) + 1},
     "stageDefaults.topologySpreadConstraints": list_of(reference("core.v1.TopologySpreadConstraint")),
     "stageDefaults.updateStrategy": reference("apps.v1.StatefulSetUpdateStrategy"),
     "stageDefaults.volumeClaimTemplates": list_of(reference("core.v1.PersistentVolumeClaim")),
@@ -192,8 +205,10 @@ BY_SUFFIX: dict[str, Schema] = {
     "readinessProbe": reference("probe"),
     "relabelings": list_of(RELABEL),
     "resources": reference("core.v1.ResourceRequirements"),
+    "schedule": SCHEDULE,
     "scrapeTimeout": DURATION,
     "startupProbe": reference("probe"),
+    "tag": TAG,
     "targetLabels": TEXTS,
     "tmpSizeLimit": QUANTITY,
     "tolerations": list_of(reference("core.v1.Toleration")),
