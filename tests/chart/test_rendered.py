@@ -449,7 +449,7 @@ def test_chart_stage_added_to_the_topology_needs_no_new_template(render: Render,
 def test_chart_stage_without_its_condition_has_no_object_topic_or_user(
     render: Render, extended_chart: Path, archive: list[str], added: set[str]
 ) -> None:
-    values = ("stages.archiver.existingSecret=store", "stages.reviewer.existingSecret=store")
+    values = [f"stages.{name}.existingSecret=store" for name in added]
     objects = render(CHART / "ci" / "strimzi-tls.yaml", *values, *archive, chart=extended_chart)
     expected = {"StatefulSet", "PodDisruptionBudget", "KafkaUser"}
     assert stage_objects(objects) == {name: expected if name in added else set() for name in ("reviewer", "archiver")}
