@@ -24,6 +24,7 @@ from bench import comparison_page, real_streams
 from bench.comparison_page import DRIFT_W, PUBLISHED_W, REAL_W, STRETCH, UNIFORM_W, ZIPF_W, ZIPF_Z, Facts, Results
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
 from skewless.algorithms.grouping_metrics import KeyCounts, Spread
+from skewless.algorithms.open_windows import OpenWindows
 from skewless.lab.datasets.base import START_MS
 from skewless.lab.datasets.country import HOT, PUBLISHED_NAMES, SECOND, countries
 from skewless.lab.datasets.zipf import cumulative, key_names
@@ -94,14 +95,16 @@ def measured(section: str, name: str, given: Stream, workers: Sequence[int], rou
 
 def spread_of(simulation: Simulation, part: Stream) -> list[Spread]:
     """Continue each grouping with a part of the stream, and count its tuples per worker."""
-    spreads = [Spread(run.workers, WINDOW_MS) for run in simulation.runs]
+    windows = OpenWindows(WINDOW_MS)
+    spreads = [Spread(run.workers, windows) for run in simulation.runs]
     first = 0
     for keys, times in part.parts(simulation.rows):
         chosen = simulation.add(keys, times)
         codes = part.codes[first : first + len(times)]
         first += len(codes)
+        in_windows = windows.rows_of(codes, times)
         for spread, to in zip(spreads, chosen, strict=True):
-            spread.add(codes, to, times)
+            spread.add(in_windows, to)
     return spreads
 
 

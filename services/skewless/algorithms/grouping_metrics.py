@@ -1,45 +1,22 @@
 """Measures the imbalance and the key replication of a grouping on a stream. Exact, computed batch by batch.
 
 Keys are dense numbers (0, 1, ...). Memory grows only with the number of keys and workers: one bit for each worker of
-each key, and a second bit for the current window.
+each key. The windows that are open have such bits too, see `open_windows`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import IntEnum
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.jit import jit
 from skewless.algorithms.load_metrics import MIN_MEAN_TUPLES, imbalance, load_stddev_percent, max_over_avg
-
-T = TypeVar("T", bound=np.generic)
+from skewless.algorithms.open_windows import OpenWindows, WindowRows, ensure_capacity
 
 BITS = 64
-NO_WINDOW = np.iinfo(np.int64).min
-"""Number of the current window before the first tuple."""
-
-
-class Counter(IntEnum):
-    """Indices of the counters of `_record`, which is compiled code and takes arrays only."""
-
-    WINDOW = 0
-    """Number of the current window."""
-    WINDOWS = 1
-    """Number of closed windows."""
-    PAIRS = 2
-    """(key, worker) pairs of the current window."""
-    KEYS = 3
-    """Keys of the current window."""
-    TOTAL_PAIRS = 4
-    """Pairs, summed over all closed windows."""
-    TOTAL_KEYS = 5
-    """Keys, summed over all closed windows."""
-    TOTAL_MAX_LOAD = 6
-    """Tuples of the most loaded worker of each window, summed over all closed windows."""
 
 
 class KeyCounts:
@@ -74,7 +51,7 @@ class KeyCounts:
 class SpreadMeasures:
     """Measures of one grouping on one stream. Without tuples all are 0, and ratios of loads are 1.
 
-    A window ends when the first tuple after its end arrives. A late tuple counts in the window that is current then.
+    Windows are those of event time, in whatever order the tuples arrive; `OpenWindows` names the limit.
     """
 
     imbalance: float
@@ -107,55 +84,97 @@ class SpreadMeasures:
     tuples_by_worker: list[int]
 
 
-class Spread:
-    """Computes `SpreadMeasures` from batches of (key, worker, time)."""
+@dataclass(slots=True)
+class _WindowTotals:
+    """Totals of windows."""
 
-    def __init__(self, workers: int, window_ms: int) -> None:
-        self._window_ms = window_ms
+    windows: int = 0
+    pairs: int = 0
+    """(key, worker) pairs of each window, summed over all windows."""
+    keys: int = 0
+    """Keys of each window, summed over all windows."""
+    max_loads: int = 0
+    """Tuples of the most loaded worker of each window, summed over all windows."""
+    replication_max: float = 0.0
+    """Largest mean number of workers per key of a window."""
+    worst: float = 0.0
+    """Largest max/avg of a window with enough tuples; 0 if there is none."""
+
+    def add(self, pairs: NDArray[Any], keys: NDArray[np.int64], loads: NDArray[np.int64]) -> None:
+        """Add windows: (key, worker) pairs, keys and loads of each."""
+        tuples, max_loads = loads.sum(axis=1), loads.max(axis=1)
+        judged = tuples >= MIN_MEAN_TUPLES * loads.shape[1]
+        self.windows += len(tuples)
+        self.pairs += int(pairs.sum())
+        self.keys += int(keys.sum())
+        self.max_loads += int(max_loads.sum())
+        self.replication_max = max(self.replication_max, float((pairs / keys).max(initial=0)))
+        ratios = max_loads[judged] * loads.shape[1] / tuples[judged]
+        self.worst = max(self.worst, float(ratios.max(initial=0)))
+
+
+class Spread:
+    """Computes `SpreadMeasures` from batches of (window and key, worker)."""
+
+    def __init__(self, workers: int, windows: OpenWindows) -> None:
+        self._windows = windows
+        self._workers = workers
+        self._words = -(-workers // BITS)
         self._loads = np.zeros(workers, dtype=np.int64)
-        self._window_loads = np.zeros(workers, dtype=np.int64)
-        words = -(-workers // BITS)
-        self._worker_bits = np.zeros((1024, words), dtype=np.uint64)
-        self._window_worker_bits = np.zeros((1024, words), dtype=np.uint64)
-        self._last_window = np.full(1024, NO_WINDOW, dtype=np.int64)
-        self._counters = np.zeros(len(Counter), dtype=np.int64)
-        self._counters[Counter.WINDOW] = NO_WINDOW
-        self._maxima = np.zeros(2)
-        self._keys = 0
+        self._worker_bits = np.zeros((0, self._words), dtype=np.uint64)
+        """Workers of each key in the windows that are closed."""
+        self._row_bits = np.zeros((1024, self._words), dtype=np.uint64)
+        self._window_loads = np.zeros((16, workers), dtype=np.int64)
+        self._closed = _WindowTotals()
+        windows.register(self._close, row_bytes=8 * self._words, window_bytes=8 * workers)
 
     @property
     def loads(self) -> NDArray[np.int64]:
         """Tuples of each worker so far."""
         return self._loads.copy()
 
-    def add(self, keys: NDArray[np.int64], workers: NDArray[np.int32], times: NDArray[np.int64]) -> None:
-        """Count tuples in stream order; times are in ms."""
-        if not len(keys):
-            return
-        self._keys = max(self._keys, int(keys.max()) + 1)
-        self._worker_bits = ensure_capacity(self._worker_bits, self._keys)
-        self._window_worker_bits = ensure_capacity(self._window_worker_bits, self._keys)
-        self._last_window = ensure_capacity(self._last_window, self._keys, NO_WINDOW)
+    def add(self, rows: WindowRows, workers: NDArray[np.int32]) -> None:
+        """Count tuples, which have these rows of the open windows."""
         self._loads += np.bincount(workers, minlength=len(self._loads))
-        windows = times // self._window_ms
-        _record(
-            keys,
-            workers,
-            windows,
-            self._worker_bits,
-            self._window_worker_bits,
-            self._last_window,
-            self._window_loads,
-            self._counters,
-            self._maxima,
-        )
+        self._row_bits = ensure_capacity(self._row_bits, self._windows.rows)
+        self._window_loads = ensure_capacity(self._window_loads, self._windows.windows)
+        _record(rows.rows, rows.windows, workers, self._row_bits, self._window_loads)
+
+    def _close(self, rows: NDArray[np.bool_], windows: NDArray[np.bool_]) -> None:
+        """Add to the totals what these rows and windows have, and keep only the others."""
+        self._worker_bits = self._all_worker_bits(rows)
+        self._add_windows(self._closed, windows)
+        for name, closed in (("_row_bits", rows), ("_window_loads", windows)):
+            values = ensure_capacity(getattr(self, name), len(closed))
+            kept = values[: len(closed)][~closed]
+            values[:] = 0
+            values[: len(kept)] = kept
+
+    def _all_worker_bits(self, rows: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.uint64]:
+        """Return the workers of each key, in the windows that are closed and in these rows of the others."""
+        bits = np.zeros((self._windows.keys, self._words), dtype=np.uint64)
+        bits[: len(self._worker_bits)] = self._worker_bits
+        open_bits = ensure_capacity(self._row_bits, self._windows.rows)[: self._windows.rows]
+        _unite(bits, self._windows.key_of_row[rows], open_bits[rows])
+        return bits
+
+    def _add_windows(self, totals: _WindowTotals, windows: NDArray[np.bool_] | None = None) -> None:
+        """Add the open windows to totals, or some of them."""
+        rows, number = self._windows.rows, self._windows.windows
+        workers_per_row = np.bitwise_count(ensure_capacity(self._row_bits, rows)[:rows]).sum(axis=1, dtype=np.int64)
+        window_of_row = self._windows.window_of_row
+        pairs = np.bincount(window_of_row, weights=workers_per_row, minlength=number)
+        keys = np.bincount(window_of_row[workers_per_row > 0], minlength=number)
+        # A window without a tuple belongs to another grouping, which routes rows of panes.
+        chosen = keys > 0 if windows is None else (keys > 0) & windows
+        loads = ensure_capacity(self._window_loads, number)[:number]
+        totals.add(pairs[chosen], keys[chosen], loads[chosen])
 
     def measures(self) -> SpreadMeasures:
-        """Return the measures of all tuples so far. The current window counts as if it had ended."""
-        counters, maxima = self._counters.copy(), self._maxima.copy()
-        if counters[Counter.WINDOW] != NO_WINDOW:
-            _close(self._window_loads.copy(), counters, maxima)
-        workers_per_key = np.bitwise_count(self._worker_bits[: self._keys]).sum(axis=1, dtype=np.int64)
+        """Return the measures of all tuples so far. The open windows count as if they had ended."""
+        totals = replace(self._closed)
+        self._add_windows(totals)
+        workers_per_key = np.bitwise_count(self._all_worker_bits()).sum(axis=1, dtype=np.int64)
         pairs = int(workers_per_key.sum())
         excess = float(self._loads.max() - self._loads.mean())
         load_ratio = max_over_avg(self._loads)
@@ -169,67 +188,33 @@ class Spread:
             replication_factor=pairs / max(1, int(np.count_nonzero(workers_per_key))),
             replication_max=int(workers_per_key.max(initial=0)),
             pairs=pairs,
-            windows=int(counters[Counter.WINDOWS]),
-            window_replication=int(counters[Counter.TOTAL_PAIRS]) / max(1, int(counters[Counter.TOTAL_KEYS])),
-            window_replication_max=float(maxima[0]),
-            window_max_over_avg=int(counters[Counter.TOTAL_MAX_LOAD]) / mean if mean else 1.0,
-            worst_window_max_over_avg=float(maxima[1]) or None,
-            aggregation_cost=int(counters[Counter.TOTAL_PAIRS]) / max(1, int(counters[Counter.WINDOWS])),
+            windows=totals.windows,
+            window_replication=totals.pairs / max(1, totals.keys),
+            window_replication_max=totals.replication_max,
+            window_max_over_avg=totals.max_loads / mean if mean else 1.0,
+            worst_window_max_over_avg=totals.worst or None,
+            aggregation_cost=totals.pairs / max(1, totals.windows),
             tuples_by_worker=self._loads.tolist(),
         )
 
 
-def ensure_capacity(array: NDArray[T], size: int, fill: int = 0) -> NDArray[T]:
-    """Return the array if it has `size` rows, else a copy of at least twice the size with `fill` in the new rows."""
-    if size <= len(array):
-        return array
-    larger = np.full((max(size, 2 * len(array)), *array.shape[1:]), fill, dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
 @jit
-def _close(window_loads: NDArray[np.int64], counters: NDArray[np.int64], maxima: NDArray[np.float64]) -> None:
-    """Add the current window to the totals and reset it. `maxima`: largest mean replication and max/avg of a window."""
-    tuples = window_loads.sum()
-    counters[Counter.TOTAL_PAIRS] += counters[Counter.PAIRS]
-    counters[Counter.TOTAL_KEYS] += counters[Counter.KEYS]
-    counters[Counter.TOTAL_MAX_LOAD] += window_loads.max()
-    counters[Counter.WINDOWS] += 1
-    maxima[0] = max(maxima[0], counters[Counter.PAIRS] / counters[Counter.KEYS])
-    if tuples >= MIN_MEAN_TUPLES * len(window_loads):
-        maxima[1] = max(maxima[1], window_loads.max() * len(window_loads) / tuples)
-    counters[Counter.PAIRS] = 0
-    counters[Counter.KEYS] = 0
-    window_loads[:] = 0
-
-
-@jit
-def _record(  # noqa: PLR0913, PLR0917 - compiled code takes arrays, not objects
-    keys: NDArray[np.int64],
-    workers: NDArray[np.int32],
+def _record(
+    rows: NDArray[np.int64],
     windows: NDArray[np.int64],
-    worker_bits: NDArray[np.uint64],
-    window_worker_bits: NDArray[np.uint64],
-    last_window: NDArray[np.int64],
+    workers: NDArray[np.int32],
+    row_bits: NDArray[np.uint64],
     window_loads: NDArray[np.int64],
-    counters: NDArray[np.int64],
-    maxima: NDArray[np.float64],
 ) -> None:
-    """Record each tuple's (key, worker) pair. Count pairs and keys of each window, and close a window when it ends."""
+    """Record the worker of each tuple in its row, and count the tuple in its window."""
+    for index, worker in enumerate(workers):
+        row_bits[rows[index], worker // BITS] |= np.uint64(1) << np.uint64(worker % BITS)
+        window_loads[windows[index], worker] += 1
+
+
+@jit
+def _unite(bits: NDArray[np.uint64], keys: NDArray[np.int64], row_bits: NDArray[np.uint64]) -> None:
+    """Add the workers of each row to those of its key."""
     for row, key in enumerate(keys):
-        if windows[row] > counters[Counter.WINDOW]:
-            if counters[Counter.WINDOW] != NO_WINDOW:
-                _close(window_loads, counters, maxima)
-            counters[Counter.WINDOW] = windows[row]
-        if last_window[key] != counters[Counter.WINDOW]:
-            last_window[key] = counters[Counter.WINDOW]
-            window_worker_bits[key] = 0
-            counters[Counter.KEYS] += 1
-        word = workers[row] // BITS
-        bit = np.uint64(1) << np.uint64(workers[row] % BITS)
-        worker_bits[key, word] |= bit
-        if not window_worker_bits[key, word] & bit:
-            window_worker_bits[key, word] |= bit
-            counters[Counter.PAIRS] += 1
-        window_loads[workers[row]] += 1
+        for word in range(bits.shape[1]):
+            bits[key, word] |= row_bits[row, word]

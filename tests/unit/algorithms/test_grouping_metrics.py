@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skewless.algorithms.grouping_metrics import KeyCounts, Spread
+from skewless.algorithms.open_windows import OpenWindows
 
 Row = tuple[int, int, int]
 WINDOW = 10
@@ -19,18 +20,18 @@ ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 69), st.integers(-30
 
 
 def spread_of(rows: list[Row], workers: int = 70, cut: int = 0) -> Spread:
-    spread = Spread(workers, WINDOW)
+    windows = OpenWindows(WINDOW)
+    spread = Spread(workers, windows)
     for part in (rows[:cut], rows[cut:]):
         keys, to, times = (np.array(column) for column in zip(*part, strict=True)) if part else (np.zeros(0),) * 3
-        spread.add(keys.astype(np.int64), to.astype(np.int32), times.astype(np.int64))
+        spread.add(windows.rows_of(keys.astype(np.int64), times.astype(np.int64)), to.astype(np.int32))
     return spread
 
 
 def by_window(rows: list[Row]) -> dict[int, list[Row]]:
-    """Windows in the order of the arriving tuples, which never decreases."""
     windows: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
-        windows[max([row[2] // WINDOW, *windows])].append(row)
+        windows[row[2] // WINDOW].append(row)
     return windows
 
 
@@ -77,7 +78,7 @@ def test_grouping_metrics_measured_twice_are_equal(rows: list[Row]) -> None:
 
 
 def test_grouping_metrics_without_tuples_are_balanced_and_zero() -> None:
-    measures = Spread(4, WINDOW).measures()
+    measures = Spread(4, OpenWindows(WINDOW)).measures()
     assert (measures.imbalance, measures.max_over_avg, measures.rate) == (0.0, 1.0, 1.0)
     assert (measures.replication_factor, measures.pairs, measures.windows, measures.aggregation_cost) == (
         0.0,
@@ -95,16 +96,62 @@ def test_grouping_metrics_key_on_more_workers_than_one_word_of_bits_is_counted()
 
 def test_grouping_metrics_of_many_keys_are_exact() -> None:
     keys = np.arange(5000, dtype=np.int64)
-    spread = Spread(3, WINDOW)
+    windows = OpenWindows(WINDOW)
+    spread = Spread(3, windows)
     for worker in (0, 2):
-        spread.add(keys, np.full(5000, worker, dtype=np.int32), np.zeros(5000, dtype=np.int64))
+        spread.add(windows.rows_of(keys, np.zeros(5000, dtype=np.int64)), np.full(5000, worker, dtype=np.int32))
     assert (spread.measures().pairs, spread.measures().replication_factor) == (10_000, 2.0)
     assert spread.loads.tolist() == [5000, 0, 5000]
 
 
-def test_grouping_metrics_late_tuples_count_in_the_current_window() -> None:
-    measures = spread_of([(0, 0, 5), (0, 1, 15), (0, 2, 5), (0, 3, 25)]).measures()
-    assert (measures.windows, measures.window_replication_max) == (3, 2.0)
+def test_grouping_metrics_late_tuples_count_in_their_own_window() -> None:
+    measures = spread_of([(0, 0, 5), (0, 1, 15), (0, 2, 25), (0, 3, 5), (0, 1, 15)]).measures()
+    assert (measures.windows, measures.window_replication_max, measures.aggregation_cost) == (3, 2.0, 4 / 3)
+
+
+@settings(deadline=None)  # the first call may compile
+@given(ROWS, st.integers(1, 20))
+def test_grouping_metrics_of_windows_that_are_closed_for_memory_equal_their_definitions(
+    rows: list[Row], batch: int
+) -> None:
+    """With little memory only the newest window remains open, which suffices for tuples in order."""
+    rows.sort(key=lambda row: row[2])
+    windows = OpenWindows(WINDOW, open_bytes=1)
+    spreads = [Spread(70, windows), Spread(5, windows)]
+    for first in range(0, len(rows), batch):
+        keys, to, times = (np.array(column) for column in zip(*rows[first : first + batch], strict=True))
+        in_windows = windows.rows_of(keys, times)
+        spreads[0].add(in_windows, to.astype(np.int32))
+        spreads[1].add(in_windows, (to % 5).astype(np.int32))
+        windows.close_oldest()
+        assert windows.windows == 1
+    of_few_workers = [(key, worker % 5, time) for key, worker, time in rows]
+    for spread, expected in zip(spreads, (defined(rows), defined(of_few_workers, 5)), strict=True):
+        measures = spread.measures()
+        assert {name: getattr(measures, name) for name in expected} == pytest.approx(expected)
+
+
+def test_grouping_metrics_tuple_of_a_closed_window_counts_in_the_oldest_open_one() -> None:
+    windows = OpenWindows(WINDOW, open_bytes=1)
+    spread = Spread(4, windows)
+    for worker, time in ((0, 5), (1, 15), (2, 5), (3, 15)):
+        in_windows = windows.rows_of(np.array([0]), np.array([time]))
+        spread.add(in_windows, np.array([worker], dtype=np.int32))
+        windows.close_oldest()
+    assert (spread.measures().windows, spread.measures().window_replication_max) == (2, 3.0)
+
+
+def test_grouping_metrics_open_windows_are_closed_from_their_limit_of_memory_on() -> None:
+    """A row of one spread of up to 64 workers needs 8 bytes, and a window 8 bytes per worker."""
+    windows = OpenWindows(WINDOW, open_bytes=10 * (5 * 8 + 8))
+    Spread(5, windows)
+    for number in range(10):
+        windows.rows_of(np.array([0]), np.array([number * WINDOW]))
+        windows.close_oldest()
+    assert (windows.windows, windows.rows) == (10, 10)
+    windows.rows_of(np.array([0]), np.array([10 * WINDOW]))
+    windows.close_oldest()
+    assert (windows.windows, windows.rows) == (7, 7)
 
 
 def test_grouping_metrics_largest_replication_of_a_window_is_a_mean_over_its_keys() -> None:

@@ -17,6 +17,7 @@ from skewless.algorithms.grouping import LOCAL, GroupingOptions, KeyBatch, creat
 from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.grouping_metrics import KeyCounts, Spread
 from skewless.algorithms.keyed_table import KeyedTable
+from skewless.algorithms.open_windows import OpenWindows, WindowRows
 
 ROUTER_BATCH_TUPLES = 20_000
 """Tuples per batch of a router, about as many as in a live pipeline under load."""
@@ -39,7 +40,7 @@ class SimulationConfig:
 class Candidate:
     """One grouping with a number of workers."""
 
-    def __init__(self, grouping: str, workers: int, config: SimulationConfig) -> None:
+    def __init__(self, grouping: str, workers: int, config: SimulationConfig, windows: OpenWindows) -> None:
         self.grouping = grouping
         self.workers = workers
         self.is_local = grouping == LOCAL or config.local_tuples > 0
@@ -47,7 +48,7 @@ class Candidate:
         self._options = config.options
         self._name = KeyGrouping.name if grouping == LOCAL else grouping
         self._routers = [create(self._name, workers, config.options) for _ in range(config.routers)]
-        self._spread = Spread(workers, config.window_ms)
+        self._spread = Spread(workers, windows)
         self._router_ns = 0
         self._compiled = False
 
@@ -67,9 +68,9 @@ class Candidate:
         self._router_ns += time.thread_time_ns() - started
         return workers
 
-    def count(self, key_indices: NDArray[np.int64], workers: NDArray[np.int32], times: NDArray[np.int64]) -> None:
-        """Count tuples or rows in the order of the stream: number of the key, worker and time."""
-        self._spread.add(key_indices, workers, times)
+    def count(self, in_windows: WindowRows, workers: NDArray[np.int32]) -> None:
+        """Count tuples or rows: key and window, and worker of each."""
+        self._spread.add(in_windows, workers)
 
     def facts(self, counts: KeyCounts) -> dict[str, Any]:
         """Return all measures of the candidate and of the stream as JSON; `SpreadMeasures` explains most of them.
@@ -102,7 +103,8 @@ class Simulation:
         self._config = config
         self._key_counts = KeyCounts()
         self._key_index = KeyedTable(())
-        self.runs = [Candidate(grouping, workers, config) for grouping, workers in runs]
+        self._windows = OpenWindows(config.window_ms)
+        self.runs = [Candidate(grouping, workers, config, self._windows) for grouping, workers in runs]
         self._has_local = any(run.is_local for run in self.runs)
 
     @property
@@ -121,24 +123,44 @@ class Simulation:
         distinct, codes = encoded.dictionary, encoded.indices.to_numpy()
         index_of_key = self._key_index.rows_of(pa.chunked_array([distinct]))
         self._key_counts.add(index_of_key, np.bincount(codes, minlength=len(distinct)))
+        key_indices = index_of_key[codes]
         routers = self._config.routers
         if router is not None or routers == 1:
-            parts = [self._part((router or 0) % routers, slice(None), encoded, times)]
+            parts = [self._part((router or 0) % routers, slice(None), encoded, times, key_indices)]
         else:
             # Router r of S gets the tuples r, r + S, r + 2S ...
             in_turn = [(number, slice(number, None, routers)) for number in range(routers)]
             rows = np.arange(len(times))
-            parts = [self._part(number, each, keys.take(pa.array(rows[each])), times[each]) for number, each in in_turn]
-        return [_route(run, parts, index_of_key[codes], times, now) for run in self.runs]
+            parts = [
+                self._part(number, each, keys.take(pa.array(rows[each])), times[each], key_indices)
+                for number, each in in_turn
+            ]
+        in_windows = self._windows.rows_of(key_indices, times)
+        workers = [_route(run, parts, in_windows, now) for run in self.runs]
+        self._windows.close_oldest()
+        return workers
 
     def facts(self) -> list[dict[str, Any]]:
         """Return the measures of every candidate as JSON."""
         return [run.facts(self._key_counts) for run in self.runs]
 
-    def _part(self, router: int, rows: slice, keys: pa.Array, times: NDArray[np.int64]) -> _Part:
+    def _part(
+        self, router: int, rows: slice, keys: pa.Array, times: NDArray[np.int64], key_indices: NDArray[np.int64]
+    ) -> _Part:
         encoded = keys.dictionary_encode()
         tuples = KeyBatch(encoded.dictionary.to_pylist(), encoded.indices.to_numpy(), times)
-        return _Part(router, rows, tuples, _reduced(tuples, self._config.pane_ms) if self._has_local else None)
+        return _Part(router, rows, tuples, self._reduced(tuples, key_indices[rows]) if self._has_local else None)
+
+    def _reduced(self, tuples: KeyBatch, key_indices: NDArray[np.int64]) -> _RowBatch:
+        """Return the rows of tuples, in the order of their panes."""
+        pane_ms = self._config.pane_ms
+        panes = tuples.times // pane_ms
+        first, size = int(panes.min(initial=0)), max(1, len(tuples.keys))
+        groups, row_of = np.unique((panes - first) * size + tuples.codes, return_inverse=True)
+        batch = KeyBatch(tuples.keys, (groups % size).astype(np.int32), (groups // size + first) * pane_ms)
+        index_of_row = np.empty(len(groups), dtype=np.int64)
+        index_of_row[row_of] = key_indices
+        return _RowBatch(batch, row_of, self._windows.rows_of(index_of_row, batch.times))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +171,8 @@ class _RowBatch:
     """Key of each row, with the start of its pane as time."""
     row_of: NDArray[np.int64]
     """Per tuple: the index of its row."""
-
-
-def _reduced(tuples: KeyBatch, pane_ms: int) -> _RowBatch:
-    """Return the rows of tuples, in the order of their panes."""
-    panes = tuples.times // pane_ms
-    first, size = int(panes.min(initial=0)), max(1, len(tuples.keys))
-    groups, row_of = np.unique((panes - first) * size + tuples.codes, return_inverse=True)
-    batch = KeyBatch(tuples.keys, (groups % size).astype(np.int32), (groups // size + first) * pane_ms)
-    return _RowBatch(batch, row_of)
+    in_windows: WindowRows
+    """Per row: its key and window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,21 +186,16 @@ class _Part:
     local: _RowBatch | None
 
 
-def _route(
-    run: Candidate, parts: list[_Part], key_indices: NDArray[np.int64], times: NDArray[np.int64], now: int
-) -> NDArray[np.int32]:
+def _route(run: Candidate, parts: list[_Part], in_windows: WindowRows, now: int) -> NDArray[np.int32]:
     """Return the worker of each tuple, in the order of the stream, and count the tuples, or the rows they become."""
-    workers = np.empty(len(times), dtype=np.int32)
+    workers = np.empty(len(in_windows.rows), dtype=np.int32)
     for part in parts:
         if run.is_local and part.local is not None:
-            row_of, rows = part.local.row_of, part.local.batch
-            row_workers = run.route(part.router, rows, now)
-            workers[part.rows] = row_workers[row_of]
-            index_of_row = np.empty(len(row_workers), dtype=np.int64)
-            index_of_row[row_of] = key_indices[part.rows]
-            run.count(index_of_row, row_workers, rows.times)
+            row_workers = run.route(part.router, part.local.batch, now)
+            workers[part.rows] = row_workers[part.local.row_of]
+            run.count(part.local.in_windows, row_workers)
         else:
             workers[part.rows] = run.route(part.router, part.tuples, now)
     if not run.is_local:
-        run.count(key_indices, workers, times)
+        run.count(in_windows, workers)
     return workers

@@ -90,3 +90,37 @@ def test_simulation_only_the_grouping_local_aggregates_without_the_setting() -> 
     assert local["rows"] == len({(index * 1000 // 15_000, key) for index, key in enumerate(KEYS)})
     assert by_key["keys"] == local["keys"]
     assert [chosen[0].tolist() for chosen in found] == [chosen[1].tolist() for chosen in found]
+
+
+@pytest.mark.parametrize(("partitions", "routers"), [(1, 1), (4, 1), (4, 3)])
+def test_simulation_windows_are_those_of_event_time_for_blocks_of_partitions(partitions: int, routers: int) -> None:
+    """A block of a partition has many windows, and those of the next partition are the same."""
+    random = np.random.default_rng(3)
+    numbers, times = random.integers(0, 50, 8000), np.arange(8000) * 30
+    numbers[(times // 6000 == 20) & (np.arange(8000) % 2 == 1)] = 50
+    names = pa.array([f"k{number}" for number in range(51)])
+    config = SimulationConfig(OPTIONS, routers, window_ms=6000, pane_ms=2000)
+    simulation = Simulation([("key", 2), ("local", 2)], config)
+    chosen = np.empty(8000, dtype=np.int32)
+    for first in range(0, 8000, 4000):
+        for partition in range(partitions):
+            rows = slice(first + partition, first + 4000, partitions)
+            chosen[rows] = simulation.add(names.take(pa.array(numbers[rows])), times[rows], router=partition)[0]
+    windows = times // 6000
+    loads = np.array([np.bincount(chosen[windows == window], minlength=2) for window in range(40)])
+    pairs = len(set(zip(windows.tolist(), numbers.tolist(), strict=True)))
+    by_key, local = simulation.facts()
+    for measures in (by_key, local):
+        assert (measures["windows"], measures["aggregation_cost"]) == (40, pairs / 40)
+        assert (measures["window_replication"], measures["window_replication_max"]) == (1.0, 1.0)
+    assert by_key["window_max_over_avg"] == pytest.approx(loads.max(axis=1).sum() / 4000)
+    assert by_key["worst_window_max_over_avg"] == pytest.approx(loads.max() / 100)
+
+
+def test_simulation_local_rows_of_several_routers_count_in_their_windows() -> None:
+    """Each router flushes its rows of all windows at once."""
+    keys, times = pa.array(["a", "b"] * 30), np.arange(60) * 1000
+    simulation = Simulation([("local", 2)], SimulationConfig(OPTIONS, 2, window_ms=10_000, pane_ms=5_000))
+    simulation.add(keys, times)
+    (local,) = simulation.facts()
+    assert (local["windows"], local["aggregation_cost"]) == (6, 2.0)
