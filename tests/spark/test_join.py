@@ -23,6 +23,7 @@ from helpers.waiting import until
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.parsing.validation import TOO_FAR_AHEAD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,6 +168,14 @@ def test_join_answer_record_that_the_repartitioned_join_takes_for_late_takes_no_
     }
 
 
+def send_ahead(tested: Joined, side: Side, count: int) -> None:
+    """Write records that are too far ahead of the clock."""
+    for _ in range(count):
+        tested.producer.produce(
+            tested.topics[side], b'{"id": "0", "time": 9000000000000}', b"0", partition=0, headers=[("id", b"0")]
+        )
+
+
 def invoke(command: str, tested: Joined, *arguments: str) -> Result:
     return CliRunner().invoke(main, [command, "-f", str(tested.file), *arguments])
 
@@ -182,6 +191,8 @@ def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
     for side, log in traffic(RECORDS, 4).items():
         tested.send(side, log)
     tested.producer.produce(tested.topics[LEFT], b"{}", b"0", partition=0)
+    send_ahead(tested, LEFT, 1)
+    send_ahead(tested, RIGHT, 2)
     tested.flush()
     tested.drain()
     written = [
@@ -194,7 +205,10 @@ def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     assert (report["compared"], report["differences"], report["left_out"]) == (len(written), 0, {})
-    assert report["dead_letters"] == 1
+    assert report["dead_letters"] == 4
+    assert report["records"] == 4 + sum(map(len, tested.logs[LEFT] + tested.logs[RIGHT]))
+    ahead = {f"left: {TOO_FAR_AHEAD}": 1, f"right: {TOO_FAR_AHEAD}": 2}
+    assert report["dead_letters_by_reason"].items() >= ahead.items()
 
     batch = invoke("batch", tested, "--out", str(tmp_path / "out"), "--json")
     assert batch.exit_code == 0, batch.output
@@ -221,6 +235,7 @@ def test_batch_and_audit_of_a_repartitioned_join_agree_with_the_stream_and_find_
     for side, log in traffic(RECORDS, 4).items():
         unique = {event.id: event for event in log}.values()  # the order of duplicates is that of the stream
         tested.send(side, sorted(log if side is RIGHT else unique, key=lambda event: event.time))
+    send_ahead(tested, LEFT, 1)
     tested.flush()
     tested.drain()
     assert tested.wrong_repartitioned() == {}
@@ -241,6 +256,7 @@ def test_batch_and_audit_of_a_repartitioned_join_agree_with_the_stream_and_find_
     assert wrong.exit_code == 1, wrong.output
     report = json.loads(wrong.stdout)
     assert report["differences_by_kind"] == {"duplicate": 1}
+    assert report["dead_letters_by_reason"] == {f"left: {TOO_FAR_AHEAD}": 1}
     counts["joined"] += 1
     assert {topic: report["compared_by_topic"].get(topic, 0) for topic in topics} == counts
     assert min(counts["joined"], counts["unmatched-left"], counts["unmatched-right"]) > 0

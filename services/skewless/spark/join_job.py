@@ -110,7 +110,7 @@ def compare(
     if merged is not None:
         found = found.unionByName(join_pipeline.written_records(merged).drop("timestamp"))
     found = found.persist(StorageLevel.DISK_ONLY)
-    records = _without_refused(read_sides(spark, settings, ranges), letters)
+    records = _with_refused(read_sides(spark, settings, ranges), letters)
     late = _late(found) if settings.joined.idle_timeout_s is not None else None
     answer = join_pipeline.answer(records, plan, MAX_WATERMARK, late=late, merged=merged)
     answered, written = answer.rows, found
@@ -185,8 +185,8 @@ def _without_watermarks(records: DataFrame) -> DataFrame:
     return records.withColumn("value", F.when(F.col("topic") == "join-late", value).otherwise(F.col("value")))
 
 
-def _without_refused(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """Leave out the records that the join has refused as too far in the future."""
+def _with_refused(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
+    """Add the column `refused`: whether the join has refused the record as too far in the future."""
     # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
     left, right = (
         kafka_source.dead_letters(dead_letters, f"{side.value}: {TOO_FAR_AHEAD}").select(
@@ -194,7 +194,9 @@ def _without_refused(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
         )
         for side in Side
     )
-    return records.join(F.broadcast(left.unionByName(right)), ["side", "partition", "offset"], "left_anti")
+    refused = left.unionByName(right).distinct().withColumn("refused", F.lit(True))
+    joined = records.join(F.broadcast(refused), ["side", "partition", "offset"], "left")
+    return joined.withColumn("refused", F.col("refused").isNotNull())
 
 
 def _kind() -> Column:
