@@ -107,6 +107,15 @@ FORMATS: dict[str, tuple[dict[str, Any], Any]] = {
 
 def stream(settings: PipelineSettings, records: Iterable[Record], partitions: int) -> tuple[Answer, int, int]:
     """Run the stream's own steps; returns (last result of each window and key, late tuples, dead letters)."""
+    aggregates, outputs = streamed(settings, records, partitions)
+    last = {(entry["window_start"], entry["key"]): entry for entry in json_values_in(aggregates)}
+    return last, len(written(outputs, "late")), len(written(outputs, "dead-letters"))
+
+
+def streamed(
+    settings: PipelineSettings, records: Iterable[Record], partitions: int
+) -> tuple[list[OutputRecord], list[OutputRecord]]:
+    """Run the stream's own steps; returns its records in `aggregates`, and what the splitter writes."""
     split, work, merge = (
         build(in_memory(stage, settings, partitions, drain=True)).step for stage in ("splitter", "worker", "aggregator")
     )
@@ -127,9 +136,7 @@ def stream(settings: PipelineSettings, records: Iterable[Record], partitions: in
         merge.assign(partition, None, ())
         own_of = [output for output in partials if output.partition == partition]
         assert not written(merge.process(InMemoryBatch(partition, own_of), NOW), "dead-letters")
-    results = json_values_in(written(merge.flush(NOW), "aggregates"))
-    last = {(entry["window_start"], entry["key"]): entry for entry in results}
-    return last, len(written(outputs, "late")), len(written(outputs, "dead-letters"))
+    return written(merge.flush(NOW), "aggregates"), outputs
 
 
 def exact(answer: Answer) -> Answer:
@@ -322,6 +329,37 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
     assert reported == {f"{window}/{key}".encode(): entry for (window, key), entry in expected.items()}
     headers = {"schema": b"skewless.aggregate.v1", "content-type": b"application/json"}
     assert [record for record in records if record.headers != headers] == []
+
+
+@pytest.mark.parametrize("numbers", ["number", "text"])
+def test_batch_records_for_a_topic_have_the_bytes_of_the_stream(
+    spark: SparkSession, tmp_path: Path, numbers: str
+) -> None:
+    """Such as the number 1.0, not 1.00, and the escapes of the characters of a key."""
+    values = ["1", "1.5", "-0.01", "0.00", "10000000.25", "1234567890123456.78", "1e12", "null"]
+    keys = ["a", "\u00fc\u2028", '\x1f\x7f"\\/', "\U0001f600"]
+    lines = [
+        json.dumps({"k": key, "p": key[:1], "v": float("nan"), "t": START_MS + number}).replace("NaN", value)
+        for number, value in enumerate(values)
+        for key in (keys if number else keys[:3])
+    ]
+    (tmp_path / "lines.json").write_text("\n".join(lines) + "\n")
+    value = {"field": "v", "decimals": 2, "missing": "skip"}
+    fields = {"key": {"fields": [{"field": "k"}, {"field": "p"}]}, "values": {"value": value}, "time": {"field": "t"}}
+    aggregates = ["count", "sum", "mean", "stddev", "first", "distinct", {"largest": "value", "n": 2}]
+    settings = settings_of("localhost:1", "numbers", fields)
+    aggregator = settings.aggregator.model_validate({"aggregates": aggregates, "numbers": numbers})
+    settings = settings.model_copy(update={"aggregator": aggregator})
+    expected, _ = streamed(settings, [Record(0, 0, 0, None, line.encode(), {}) for line in lines], 1)
+
+    answer = batch_pipeline.answer(
+        kafka_source.of_files(spark, [str(tmp_path)], settings), batch_pipeline.read_plan(settings, NOW)
+    )
+    rows = batch_pipeline.records(answer, settings).collect()
+    answer.close()
+    found = {(f"{row.window_start}/{row.key}".encode(), row.partition): bytes(row.value) for row in rows}
+    assert len(found) == len(keys)
+    assert found == {(record.key, record.partition): record.value for record in expected}
 
 
 def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path: Path) -> None:

@@ -67,6 +67,12 @@ class Folder:
                 "another folder"
             )
 
+    @staticmethod
+    def rows(result: BatchResult, settings: PipelineSettings, partitions: int | None) -> DataFrame:
+        """Return the rows to write. `partitions`: as for `batch_pipeline.results`."""
+        rows = batch_pipeline.results(result, settings, partitions)
+        return rows if settings.aggregator.top is None else batch_pipeline.with_ranks(rows, settings)
+
     def write(self, rows: DataFrame) -> dict[str, Any]:
         """Write the results, and return their number and first and last window."""
         observation = Observation()
@@ -103,6 +109,11 @@ class Topic:
     def check(self, records: DataFrame) -> None:
         """Do nothing: an existing topic may be appended to."""
 
+    @staticmethod
+    def rows(result: BatchResult, settings: PipelineSettings, partitions: int | None) -> DataFrame:
+        """Return the rows to write. `partitions`: as for `batch_pipeline.results`."""
+        return batch_pipeline.records(result, settings, partitions)
+
     def write(self, rows: DataFrame) -> dict[str, Any]:
         """Write the results, and return their number and first and last window.
 
@@ -117,8 +128,7 @@ class Topic:
 
     def _send(self, rows: DataFrame) -> None:
         key = F.concat_ws("/", rows["window_start"].cast("string"), rows["key"])
-        value = batch_pipeline.as_json(rows, self.settings).alias("value")
-        records = rows.select(key.cast("binary").alias("key"), value, _headers(), "partition")
+        records = rows.select(key.cast("binary").alias("key"), "value", _headers(), "partition")
         kafka_options.write(records, self.settings.kafka, self.name)
 
 
@@ -143,10 +153,7 @@ def run(
     result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now))
     try:
         _check_has_tuples(result)
-        rows = batch_pipeline.results(result, settings, partitions)
-        if settings.aggregator.top is not None and isinstance(target, Folder):
-            rows = batch_pipeline.with_ranks(rows, settings)
-        return counts(result) | target.write(rows)
+        return counts(result) | target.write(target.rows(result, settings, partitions))
     finally:
         result.close()
 

@@ -24,6 +24,7 @@ from skewless.algorithms.aggregates import (
     LOAD_COLUMN,
     BinaryColumn,
     PartialColumn,
+    Partials,
     ResultCondition,
     ResultField,
     selected,
@@ -43,6 +44,7 @@ from skewless.spark.partition_reader import (
     resolve_lateness,
 )
 from skewless.spark.shuffle import repartition_keys
+from skewless.wire.aggregates import Numbers, aggregate_type, encode_json
 from skewless.wire.tuples import parts_of
 
 SPLIT_ID = ("source_partition", "block", "first_offset")
@@ -219,6 +221,8 @@ class _ResultMapper:
     conditions: tuple[ResultCondition, ...]
     partitions: int
     key_parts: tuple[str, ...]
+    numbers: Numbers | None = None
+    """How values of records have the results, in a column `value`; None: a column for each result."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -227,10 +231,23 @@ class _ResultMapper:
             partitions = partition_of_keys(batch["key"], self.partitions)
             ends = self.windows.ends_of(windows, partials)
             bounds = {"window_start": pa.array(windows), "window_end": pa.array(ends)}
-            results = {result.name: result.to_arrow(partials) for result in self.results}
-            columns = {"key": batch["key"], **bounds, **self._parts(batch["key"]), **results}
+            columns = {"key": batch["key"], **bounds}
+            if self.numbers is None:
+                columns |= self._parts(batch["key"])
+                columns |= {result.name: result.to_arrow(partials) for result in self.results}
+            else:
+                columns["value"] = pa.array(self._values(columns, partials, self.numbers), pa.binary())
             rows = pa.record_batch({**columns, "partition": pa.array(partitions)})
             yield rows.filter(pa.array(selected(self.conditions, partials))) if self.conditions else rows
+
+    def _values(self, columns: Mapping[str, pa.Array], partials: Partials, numbers: Numbers) -> Iterator[bytes]:
+        """Yield the values of records, as the aggregator encodes them."""
+        record_type = aggregate_type(self.results, numbers, self.key_parts)
+        results = (result.to_python(partials, as_text=numbers == "text") for result in self.results)
+        identities = (column.to_pylist() for column in columns.values())
+        for key, start, end, *presented in zip(*identities, *results, strict=True):
+            parts = parts_of(key) if self.key_parts else ()
+            yield encode_json(record_type(key, start, end, *parts, *presented, 0))
 
     def _parts(self, keys: pa.Array) -> dict[str, pa.Array]:
         """Return the columns of the parts of composite keys."""
@@ -280,7 +297,26 @@ def results(
 
     `partitions`: number of partitions of the target topic; None: that of `aggregates`. `of`: as for `fields`.
     """
-    mapper = _ResultMapper(
+    mapper = _mapper(settings, partitions, of)
+    columns = fields(settings, of) | {"partition": "int"}
+    schema = ", ".join(f"`{name}` {spark_type}" for name, spark_type in columns.items())
+    return result.partials.mapInArrow(as_function(mapper), schema)
+
+
+def records(result: BatchResult, settings: PipelineSettings, partitions: int | None = None) -> DataFrame:
+    """Return one row per window and key, with the `value` of its record in `aggregates` in the format json.
+
+    `partitions`: as for `results`.
+    """
+    mapper = replace(_mapper(settings, partitions), numbers=settings.aggregator.numbers)
+    schema = "key string, window_start bigint, window_end bigint, value binary, partition int"
+    return result.partials.mapInArrow(as_function(mapper), schema)
+
+
+def _mapper(
+    settings: PipelineSettings, partitions: int | None, of: tuple[ResultField, ...] | None = None
+) -> _ResultMapper:
+    return _ResultMapper(
         settings.results if of is None else of,
         read_plan(settings, None).columns,
         settings.aggregator.windows,
@@ -288,9 +324,6 @@ def results(
         partitions or settings.topics.aggregator_partitions,
         settings.splitter.key.parts,
     )
-    columns = fields(settings, of) | {"partition": "int"}
-    schema = ", ".join(f"`{name}` {spark_type}" for name, spark_type in columns.items())
-    return result.partials.mapInArrow(as_function(mapper), schema)
 
 
 def with_ranks(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -299,19 +332,3 @@ def with_ranks(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
     order = Window.partitionBy("window_start").orderBy(F.col(ranking.by.name).desc_nulls_last(), "key")
     is_ranked = F.col(ranking.by.name).isNotNull() & (F.row_number().over(order) <= ranking.n)
     return rows.withColumn("rank", F.when(is_ranked, F.row_number().over(order)))
-
-
-def as_json(rows: DataFrame, settings: PipelineSettings) -> Column:
-    """Return rows of `results` as JSON values of records of `aggregates`."""
-    columns = {name: rows[name] for name in fields(settings)}
-    if settings.aggregator.numbers == "text":
-        columns |= {
-            result.name: rows[result.name].cast(_as_text(result)) for result in settings.results if result.is_exact
-        }
-    struct = F.struct(*(column.alias(name) for name, column in columns.items()), F.lit(0).alias("revision"))
-    return F.to_json(struct, {"ignoreNullFields": "false"})
-
-
-def _as_text(result: ResultField) -> str:
-    """Return the Spark type of a result whose numbers are text."""
-    return "array<string>" if pa.types.is_list(result.result_type) else "string"
