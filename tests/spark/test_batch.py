@@ -24,6 +24,7 @@ from helpers.tiers import thorough_except
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark import audit_job, batch_pipeline, kafka_options, kafka_source
 from skewless.stages.built_stage import build
@@ -360,6 +361,22 @@ def test_batch_records_for_a_topic_have_the_bytes_of_the_stream(
     found = {(f"{row.window_start}/{row.key}".encode(), row.partition): bytes(row.value) for row in rows}
     assert len(found) == len(keys)
     assert found == {(record.key, record.partition): record.value for record in expected}
+
+
+def test_batch_file_that_does_not_exist_is_named_without_options_and_codes_of_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings, missing = settings_of("localhost:1", "numbers", FORMATS["csv"][0]), tmp_path / "none.csv"
+    done = invoke(settings, tmp_path, "--input", str(missing), "--out", str(tmp_path / "out"))
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"error: {missing}: no such file; check its name")
+    pipeline = sk.Pipeline.load(tmp_path / "pipeline.yaml")
+    with pytest.raises(ConfigurationError) as missed:
+        pipeline.batch(spark, missing)
+    assert str(missed.value) == f"{missing}: no such file; check its name"
+    with pytest.raises(ConfigurationError) as refused:
+        sk.Pipeline("t").batch(spark, tmp_path)
+    assert "lines of files have no record keys" in str(refused.value)
+    assert "--input" not in str(refused.value)
 
 
 def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ that order.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import filterfalse
 
@@ -21,6 +22,8 @@ from skewless.parsing.settings import ParsingSettings
 
 ERRORS = "__skewless.errors."
 """Prefix of the headers of dead letters."""
+_CODES_OF_SPARK = re.compile(r"^\[\w+(\.\w+)*\] |\.? SQLSTATE: \w+$")
+"""The parts of an error of Spark that are not its text."""
 
 
 def of_topic(records: DataFrame, splitter: ParsingSettings, *, several: bool = False) -> DataFrame:
@@ -67,7 +70,7 @@ def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettin
     try:
         lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(list(paths))
     except AnalysisException as error:
-        raise ConfigurationError(f"--input: {str(error).splitlines()[0]}") from None
+        raise ConfigurationError(_text_of(error)) from None
     return lines.select(
         F.col("_metadata.file_path").alias("source_partition"),
         F.col("_metadata.file_block_start").alias("block"),
@@ -77,9 +80,17 @@ def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettin
     )
 
 
+def _text_of(error: AnalysisException) -> str:
+    """Return the text of an error of reading files, without the codes of Spark."""
+    if error.getCondition() == "PATH_NOT_FOUND":
+        path = (error.getMessageParameters() or {}).get("path", "")
+        return f"{path.removeprefix('file:')}: no such file; check its name"
+    return f"files cannot be read: {_CODES_OF_SPARK.sub('', str(error).splitlines()[0])}"
+
+
 def _unknown_in_files(splitter: ParsingSettings) -> Iterator[str]:
     """Yield a line for each setting that reads something that lines of files do not have."""
-    lines = "--input: lines of files have no"
+    lines = "lines of files have no"
     sources = {splitter.key.from_, *(part.from_ for part in splitter.key.fields)}
     for source, name in (("record_key", "record keys"), ("partition", "partitions of a topic")):
         if source in sources:
