@@ -54,6 +54,9 @@ def follow_notebook(spark: SparkSession) -> None:
     assert notebook["total"].to_dict() == {"ada": 13.5, "bob": 3.99}
     assert dict(notebook["history"].to_numpy().tolist()) == {"ada": Decimal("13.50"), "bob": Decimal("3.99")}
     assert notebook["answer"].tuples == 3
+    assert notebook["answer"].rows.columns == [
+        *("key", "window_start", "window_end", "sum_price", "count", "partition"),
+    ]
     (again,) = notebook["pipeline"].batch(spark).rows.groupBy().sum("count").collect()
     assert again[0] == 3
 

@@ -23,7 +23,7 @@ class Batch:
     def __init__(self, answer: batch_pipeline.BatchResult, rows: DataFrame) -> None:
         self._answer = answer
         self.rows = rows
-        """One row per window and key, with the columns of topic `aggregates`."""
+        """One row per window and key: the fields of topic `aggregates` except `revision`, and the key's `partition`."""
 
     @property
     def records(self) -> int:

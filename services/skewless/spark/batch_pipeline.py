@@ -293,7 +293,7 @@ def results(
     partitions: int | None = None,
     of: tuple[ResultField, ...] | None = None,
 ) -> DataFrame:
-    """Return one row per window and key, with the columns of the topic `aggregates` and the key's `partition` there.
+    """Return one row per window and key, with the fields of `aggregates` but `revision`, and the key's `partition`.
 
     `partitions`: number of partitions of the target topic; None: that of `aggregates`. `of`: as for `fields`.
     """
