@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from helpers.envelopes import RECORDS as ENVELOPE_RECORDS
 from helpers.kafka import create_topics
 from skewless.cli.main import main
+from skewless.lab.inspection.read_topic import OLDEST_RECORDS
 from skewless.parsing.envelopes import ENVELOPES
 
 pytestmark = pytest.mark.broker
@@ -141,6 +143,28 @@ def test_init_records_in_an_envelope_have_its_time(
     result = CliRunner().invoke(main, ["init", topic, "-b", broker, "--yes", "-o", str(tmp_path / "p.yaml")])
     expected = f"key user, event time {ENVELOPES[envelope].event_time}\n"
     assert (result.exit_code, expected in result.stdout) == (0, True), result.output
+
+
+def test_init_old_records_after_one_without_a_time_keep_their_results(broker: str, topic: str, tmp_path: Path) -> None:
+    """The newest records are of today, those at the beginning are old, and the first one has no time."""
+    now_s, file = int(time.time()), tmp_path / "p.yaml"
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for number in range(RECORDS):
+        at = None if number == 0 else now_s - RECORDS + number - (86_400 * 60 if number < 100 else 0)
+        producer.produce(topic, json.dumps({"user": f"u{number % 9}", "at": at}), partition=0)
+    assert producer.flush(60) == 0
+    options = ["-b", broker, "--yes", "--records", "1000"]
+    result = CliRunner().invoke(main, ["init", topic, *options, "-o", str(file)])
+    assert (result.exit_code, "results_retention_s: 31536000\n" in file.read_text()) == (0, True), result.output
+
+    for _ in range(OLDEST_RECORDS):
+        producer.produce(topic, json.dumps({"user": "u1"}), partition=1)
+    for _ in range(RECORDS):
+        producer.produce(topic, json.dumps({"user": "u1", "at": now_s}), partition=1)
+    assert producer.flush(60) == 0
+    file = tmp_path / "other.yaml"
+    result = CliRunner().invoke(main, ["init", topic, *options, "-o", str(file)])
+    assert (result.exit_code, "results_retention_s: null\n" in file.read_text()) == (0, True), result.output
 
 
 def test_init_key_of_records_in_another_partition_than_the_first_is_found(

@@ -21,6 +21,7 @@ from skewless.kafka.consumer.topic_reader import (
     ReadAhead,
     ReadProgress,
     TopicReader,
+    first_batches,
     first_records,
     has_records_after,
     read_compacted,
@@ -72,10 +73,27 @@ def test_read_ranges_aborted_records_and_markers_at_the_end_are_passed_at_once(b
     assert values(read_ranges(harness.kafka, topic, ranges)) == [b"committed"]
     first = first_records(harness.kafka, topic, ranges)
     assert {partition: message.value() for partition, message in first.items()} == {0: b"committed"}
+    assert values(first_batches(harness.kafka, topic, ranges, 5)) == [b"committed"]
     assert has_records_after(offset_reader, topic, {0: 0, 1: 0})
     assert not has_records_after(offset_reader, topic, {0: 1, 1: 0})
     assert not has_records_after(offset_reader, topic, {0: 0}, bool)
     assert time.monotonic() < started + WAIT_S
+
+
+def test_first_batches_end_after_enough_records_or_bytes(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(broker)
+    writer, topic = Writer(harness), harness.topic("out")
+    for number in range(3):
+        writer.begin([b"%d" % number, b"0"])
+        writer.commit()
+    ranges = OffsetReader(harness.kafka).ranges(topic)
+    assert values(first_batches(harness.kafka, topic, ranges, 3)) == [b"0", b"0", b"1"]
+    for _ in range(30):
+        writer.begin([b"x" * 100_000])
+        writer.commit()
+    monkeypatch.setattr(topic_reader, "FIRST_BYTES", 100)
+    ranges = OffsetReader(harness.kafka).ranges(topic)
+    assert len(values(first_batches(harness.kafka, topic, ranges, 1_000_000))) < 36
 
 
 def test_read_ranges_during_an_open_transaction_ends_before_it(broker: str) -> None:

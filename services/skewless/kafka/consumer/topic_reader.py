@@ -63,8 +63,10 @@ class ReadAhead(NamedTuple):
 
 
 DEFAULT_READ_AHEAD = ReadAhead()
-FIRST_RECORD = ReadAhead(fetch_bytes=2**16, queued_records=1)
-"""For reads of one record of each partition."""
+FIRST_RECORDS = ReadAhead(fetch_bytes=2**16, queued_records=1)
+"""For reads of a few records of each partition."""
+FIRST_BYTES = 2**20
+"""Size of the first records of a partition above which no more are read."""
 WHOLE_PARTITION = ReadAhead(queue_bytes=2**26, queued_records=100_000)
 """For reads of one partition at a time, as fast as possible."""
 
@@ -185,15 +187,29 @@ def read_ranges(
 
 def first_records(kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]]) -> dict[int, Message]:
     """Return the first committed record of each range, without the ranges that contain none."""
-    first: dict[int, Message] = {}
+    return {partition: messages[0] for partition, messages in first_batches(kafka, topic, ranges, 1)}
+
+
+def first_batches(
+    kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]], records: int
+) -> Iterator[PartitionRecords]:
+    """Yield the first committed records of each range, up to so many, as `TopicReader.read_to`.
+
+    They are fewer if they are larger than FIRST_BYTES together.
+    """
     ends = {partition: end for partition, (begin, end) in ranges.items() if begin < end}
-    if ends:
-        starts = {partition: ranges[partition][0] for partition in ends}
-        with TopicReader(kafka, topic, starts, FIRST_RECORD) as reader:
-            for partition, messages in reader.read_to(ends):
-                first[partition] = messages[0]
+    if not ends:
+        return
+    starts = {partition: ranges[partition][0] for partition in ends}
+    missing, sizes = dict.fromkeys(ends, records), dict.fromkeys(ends, 0)
+    with TopicReader(kafka, topic, starts, FIRST_RECORDS) as reader:
+        for partition, messages in reader.read_to(ends):
+            first = messages[: missing[partition]]
+            missing[partition] -= len(first)
+            sizes[partition] += sum(len(message.value() or b"") for message in first)
+            if not missing[partition] or sizes[partition] > FIRST_BYTES:
                 reader.leave(partition)
-    return first
+            yield partition, first
 
 
 def has_records_after(

@@ -47,8 +47,6 @@ RECORD_KEY = "record key"
 LINE = "whole line"
 """Name of the whole record among the candidates, for the format text."""
 KAFKA_TIME = "Kafka timestamp"
-OLDEST_MS = 315_532_800_000
-"""1980-01-01. Earlier times of single records are mistakes."""
 MAX_AHEAD_MS = round(EventTimeSettings.model_fields["max_ahead_s"].default * 1000)
 NEAR_MS = 30 * 86_400_000
 """A number in ns is a time if it is as near as this to another time of its record, or to the clock."""
@@ -377,14 +375,22 @@ class Inspector:
         return _valid_times(parser.parse(records)) if parser is not None else records.timestamps
 
     def oldest_ms(self, batches: Iterable[SourceRecords]) -> int | None:
-        """Return the smallest event time of records, of which some may be mistakes; None if none has a time.
+        """Return the smallest event time of the measured records, and of these batches of the first ones of the topic.
 
-        A record without a time of Kafka has -1, and a field may have any time by mistake.
+        Returns None if a partition has first records and none of them has a time: they may be of any age. A line with
+        the names of columns, or a few records without a time, hide no older ones.
         """
         *_, profile = self._times.values()
-        limit_ms = min(profile.first_ms or 0, OLDEST_MS)
-        times = [int(found.min()) for records in batches if len(found := self._event_times(records))]
-        return min((time_ms for time_ms in times if time_ms >= limit_ms), default=None)
+        oldest: dict[int, int | None] = {-1: profile.first_ms}
+        reader = self._time_reader(self._time_fields[0]) if self._time_fields else None
+        for records in batches:
+            # A record without a time of Kafka has -1.
+            of_kafka = records.timestamps[records.timestamps >= 0]
+            times = of_kafka if reader is None else _valid_times(reader.parse(records))
+            known = [] if (found := oldest.get(records.partition)) is None else [found]
+            oldest[records.partition] = min([*known, *times.tolist()], default=None)
+        found_ms = [time_ms for time_ms in oldest.values() if time_ms is not None]
+        return min(found_ms) if len(found_ms) == len(oldest) else None
 
     def _add_times(self, partition: int, parsed: ParsedBatch) -> None:
         if not self._time_fields:

@@ -83,7 +83,6 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
     """Return the YAML text. `connections` has the sections `kafka` and `registry`, without secrets."""
     time = event_time_of(report)
     is_long = time["last_ms"] - time["early_ms"] > LONG_SPAN_MS
-    retention_days = _retention_days(report, now_ms)
     window_s = max(LONG_WINDOW_S if is_long else WINDOW_S, RESOLUTIONS_MS[time["resolution"]] // 1000)
     sections = [
         f"# Pipeline for topic {report['topic']}, from {report['records']:,} of its records.",
@@ -92,12 +91,12 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
         "",
         *_key_comments(report, choices.key),
         *_local_comments(report),
-        _yaml({"splitter": _splitter(choices.key["splitter"], time, is_fast=_is_fast(report))}),
+        _yaml({"splitter": _splitter(choices.key["splitter"], report)}),
         "",
         f"# Event time: {_shown(time['name'])}, resolution {time['resolution']}.",
         *([f"# Other times: {', '.join(map(_shown, report['other_times']))}."] if report["other_times"] else []),
         *_ahead_comments(time["last_ms"], now_ms),
-        *_other_unit_comments(time),
+        *_other_unit_comments(report),
         *_lateness_comments(time, choices.lateness_s),
         _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
         "",
@@ -111,21 +110,19 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
         _yaml({"aggregator": {"window_s": window_s, "aggregates": [Count.name]}}),
         *(LONG_WINDOWS if window_s >= LONG_WINDOW_S else ()),
         "",
-        f"# Results of windows that began more than {retention_days:,} days ago are deleted: at least twice the age of",
-        "# the oldest record. Without this setting, they are kept forever, and the topic of results grows.",
-        _yaml({"topics": {"results_retention_s": retention_days * DAY_S}}),
+        *_retention(report, now_ms),
     ]
     return "\n".join(sections).rstrip("\n") + "\n"
 
 
-def _splitter(parsing: Mapping[str, Any], time: Mapping[str, Any], *, is_fast: bool) -> dict[str, Any]:
+def _splitter(parsing: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     """Return the section `splitter`: records before 1970 are invalid unless it says when the first ones are."""
-    first_ms = time["first_ms"]
-    splitter = {**parsing, "local": {"mode": "buffer" if is_fast else "none"}}
+    first_ms = event_time_of(report)["first_ms"]
+    splitter = {**parsing, "local": {"mode": "buffer" if _is_fast(report) else "none"}}
     if first_ms < 0 and "time" in parsing:  # otherwise the time is that of Kafka
         century = (EPOCH + timedelta(milliseconds=first_ms)).year // 100 * 100
         splitter["time"] = {**parsing["time"], "earliest": f"{max(1, century):04}-01-01"}
-    if "time" in parsing and _has_other_unit(time):
+    if "time" in parsing and _has_other_unit(report):
         splitter["time"] = {**parsing["time"], "earliest": "1990-01-01"}
     return splitter
 
@@ -141,20 +138,23 @@ def _ahead_comments(last_ms: int, now_ms: int) -> list[str]:
     ]
 
 
-def _other_unit_comments(time: Mapping[str, Any]) -> list[str]:
+def _other_unit_comments(report: Mapping[str, Any]) -> list[str]:
     """Return why times before 1990 are invalid, if they are."""
-    if not _has_other_unit(time):
+    if not _has_other_unit(report):
         return []
+    unit = event_time_of(report)["unit"]
     return [
-        f"# Some of these times are before 1990 if their unit is {time['unit']}. They are probably in another unit.",
+        f"# Some of these times are before 1990 if their unit is {unit}. They are probably in another unit.",
         "# Such records are invalid, because of splitter.time.earliest.",
     ]
 
 
-def _has_other_unit(time: Mapping[str, Any]) -> bool:
+def _has_other_unit(report: Mapping[str, Any]) -> bool:
     """Return whether a few numbers are no times of these days in the unit of the others."""
+    time, oldest_ms = event_time_of(report), report["oldest_ms"]
     is_number = time.get("unit") not in {None, "iso8601"}
-    return is_number and 0 <= time["first_ms"] < FIRST_S * 1000 <= time["early_ms"]
+    first_ms = time["first_ms"] if oldest_ms is None else min(time["first_ms"], oldest_ms)
+    return is_number and 0 <= first_ms < FIRST_S * 1000 <= time["early_ms"]
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
@@ -167,17 +167,38 @@ def event_time_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
     return time
 
 
-def _retention_days(report: Mapping[str, Any], now_ms: int) -> int:
+def _retention(report: Mapping[str, Any], now_ms: int) -> list[str]:
+    """Return the section `topics` with its comment."""
+    days, oldest_ms = _retention_days(report, now_ms), report["oldest_ms"]
+    if days is not None:
+        return [
+            f"# Results of windows that began more than {days:,} days ago are deleted: at least twice the age of",
+            "# the oldest record. Without this setting, they are kept forever, and the topic of results grows.",
+            _yaml({"topics": {"results_retention_s": days * DAY_S}}),
+        ]
+    reason = "the first records of the topic have no time, so their age is unknown"
+    if oldest_ms is not None:
+        reason = f"the oldest time in the records is of the year {(EPOCH + timedelta(milliseconds=oldest_ms)).year}"
+    return [
+        f"# Results are kept forever, and the topic of results grows: {reason}.",
+        "# A number deletes results of windows that began so many seconds ago, and those of older records at once.",
+        _yaml({"topics": {"results_retention_s": None}}),
+    ]
+
+
+def _retention_days(report: Mapping[str, Any], now_ms: int) -> int | None:
     """Return a time after which results may be deleted: twice the age of the topic's oldest record, at least a month.
 
     A pipeline reads the topic from its beginning. A shorter time would delete its first results at once. The sample has
-    the newest records. The topic is at least as old as its rate in the sample says, and as its first records.
+    the newest records. The topic is at least as old as its rate in the sample says, and as its first records. Returns
+    None if its age is unknown, or implausible.
     """
+    if report["oldest_ms"] is None:
+        return None
     time = event_time_of(report)
     span_ms = (time["last_ms"] - time["early_ms"]) * max(1, report["retained_offsets"] / report["records"])
-    oldest_ms = min(time["last_ms"] - span_ms, math.inf if report["oldest_ms"] is None else report["oldest_ms"])
-    oldest_s = (now_ms - oldest_ms) / 1000
-    return next((days for days in RETENTION_DAYS if days * DAY_S >= 2 * oldest_s), RETENTION_DAYS[-1])
+    oldest_s = (now_ms - min(time["last_ms"] - span_ms, report["oldest_ms"])) / 1000
+    return next((days for days in RETENTION_DAYS if days * DAY_S >= 2 * oldest_s), None)
 
 
 def _lateness_s(report: Mapping[str, Any]) -> float:

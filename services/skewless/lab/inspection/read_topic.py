@@ -17,7 +17,7 @@ from skewless.kafka.consumer.offsets import (
     offset_count,
     uncommitted_records,
 )
-from skewless.kafka.consumer.topic_reader import ReadAhead, first_records, read_ranges
+from skewless.kafka.consumer.topic_reader import ReadAhead, first_batches, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
 from skewless.schema_registry.settings import RegistrySettings
@@ -25,6 +25,9 @@ from skewless.wire.topic_partition import TopicPartition
 
 READ_AHEAD = ReadAhead(batch_records=4_000, fetch_bytes=2**18, queue_bytes=2**20)
 """Less than the default, because an inspection should not need more memory than a stage."""
+
+OLDEST_RECORDS = 500
+"""Records at the beginning of each partition from which the age of the topic is read."""
 
 
 class SampleRange(NamedTuple):
@@ -99,10 +102,10 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
         inspector.add(MessageBatch(TopicPartition(topic, partition), 0, messages))
         done += len(messages)
         on_progress(time.monotonic(), done)
-    oldest = [
-        MessageBatch(TopicPartition(topic, partition), 0, [message])
-        for partition, message in first_records(kafka, topic, sample.before).items()
-    ]
+    oldest = (
+        MessageBatch(TopicPartition(topic, partition), 0, messages)
+        for partition, messages in first_batches(kafka, topic, sample.before, OLDEST_RECORDS)
+    )
     return {
         "topic": topic,
         "retained_offsets": sample.retained,

@@ -415,13 +415,28 @@ def test_inspector_csv_with_single_quotes_that_are_content_reads_no_quotes() -> 
     assert found["format"]["splitter_format"] == {"name": "csv", "delimiter": ","}
 
 
-def test_inspector_first_records_with_impossible_times_are_not_the_oldest() -> None:
+def test_inspector_oldest_time_is_unknown_if_the_first_records_of_a_partition_have_none() -> None:
     first = batch(clicks(100))
     inspector = Inspector([first], None)
     inspector.add(first)
-    records = [batch([b'{"user": "a", "at": %d}' % time], partition=time % 5) for time in (1, START - 86_400_000)]
-    assert inspector.oldest_ms(records) == START - 86_400_000
-    assert inspector.oldest_ms(records[:1]) is None
+    sampled_ms = START - 3_591_000
+    assert inspector.oldest_ms([]) == sampled_ms
+    without = batch([b'{"at": null}', b"the names of columns"])
+    old = batch([b'{"user": "a", "at": %d}' % (START - 60), b'{"other": "a", "at": %d}' % (START - 86_400_000)])
+    newer = batch([b'{"user": "a", "at": %d}' % (START + 1)], partition=1)
+    assert inspector.oldest_ms([without, old, newer]) == START - 86_400_000
+    assert inspector.oldest_ms([newer]) == sampled_ms
+    assert inspector.oldest_ms([without, newer]) is None
+
+
+def test_inspector_oldest_time_of_kafka_is_unknown_without_one() -> None:
+    values = [b'{"user": "u%d"}' % (i % 9) for i in range(100)]
+    inspector = Inspector([batch(values)], None)
+    inspector.add(batch(values))
+    oldest_ms = inspector.oldest_ms([])
+    assert oldest_ms is not None
+    assert inspector.oldest_ms([RecordColumns.of_values(values[:2], np.array([-1, 5]))]) == 5
+    assert inspector.oldest_ms([RecordColumns.of_values(values[:2], np.array([-1, -1]))]) is None
 
 
 def test_inspector_records_that_are_all_long_have_their_format() -> None:

@@ -29,7 +29,8 @@ def report_of(values: list[bytes | None]) -> dict[str, Any]:
     batch = RecordColumns.of_values(values, 1_700_000_000_000 + np.arange(len(values)))
     inspector = Inspector([batch], None)
     inspector.add(batch)
-    return inspector.report() | {"topic": "My.Clicks_1", "retained_offsets": len(values), "oldest_ms": None}
+    measured = {"retained_offsets": len(values), "oldest_ms": inspector.oldest_ms(())}
+    return inspector.report() | {"topic": "My.Clicks_1", **measured}
 
 
 def keyed_report(keys: list[bytes | None], chosen: str | None = None) -> dict[str, Any]:
@@ -38,7 +39,8 @@ def keyed_report(keys: list[bytes | None], chosen: str | None = None) -> dict[st
     batch = RecordColumns([*clicks(), *clicks()][: len(keys)], times, keys, [()] * len(keys))
     inspector = Inspector([batch], chosen)
     inspector.add(batch)
-    return inspector.report() | {"topic": "clicks", "retained_offsets": len(keys), "oldest_ms": None}
+    measured = {"retained_offsets": len(keys), "oldest_ms": inspector.oldest_ms(())}
+    return inspector.report() | {"topic": "clicks", **measured}
 
 
 def settings_of(text: str, folder: Path) -> PipelineSettings:
@@ -277,7 +279,7 @@ def test_pipeline_file_dates_without_a_time_of_day_have_windows_of_a_day(tmp_pat
         (16, 1, 0, 90),
         (100, 1, 0, 365),
         (0, 1_000, 0, 90),
-        (20_000, 1, 0, 36_500),
+        (18_000, 1, 0, 36_500),
         (0, 9, 400, 1_825),
     ],
     ids=["now", "half a month", "more", "months", "a sample of a thousandth", "decades", "slower at first"],
@@ -292,6 +294,37 @@ def test_pipeline_file_results_are_kept_for_twice_the_age_of_the_topic(
     text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS + age_days * 86_400_000)
     assert settings_of(text, tmp_path).topics.results_retention_s == days * 86_400
     assert f"began more than {days:,} days ago" in text
+
+
+@pytest.mark.parametrize(
+    ("oldest_ms", "reason"),
+    [
+        (None, "the first records of the topic have no time, so their age is unknown"),
+        (-62_135_596_800_000, "the oldest time in the records is of the year 1"),
+    ],
+)
+def test_pipeline_file_results_are_kept_if_the_age_of_the_topic_is_unknown(
+    oldest_ms: int | None, reason: str, tmp_path: Path
+) -> None:
+    report = report_of(clicks()) | {"oldest_ms": oldest_ms}
+    text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
+    assert settings_of(text, tmp_path).topics.results_retention_s is None
+    assert f"# Results are kept forever, and the topic of results grows: {reason}.\n" in text
+
+
+def test_pipeline_file_few_times_of_the_year_1_are_counted_so_results_are_kept(tmp_path: Path) -> None:
+    times = ["0001-01-01T00:00:00Z" if i % 5 == 0 else f"2023-11-14T22:00:{i % 60:02}Z" for i in range(200)]
+    report = report_of([json.dumps({"user": f"u{i % 9}", "at": at}).encode() for i, at in enumerate(times)])
+    text = pipeline_file(report, choices_of(report), {"kafka": KAFKA}, NOW_MS)
+    assert settings_of(text, tmp_path).topics.results_retention_s is None
+    assert "at least twice the age" not in text
+
+
+def test_pipeline_file_first_records_in_another_unit_are_invalid(tmp_path: Path) -> None:
+    report = report_of([json.dumps({"user": f"u{i % 9}", "at": START_MS + i}).encode() for i in range(200)])
+    text = pipeline_file(report | {"oldest_ms": START_MS // 1000}, choices_of(report), {"kafka": KAFKA}, NOW_MS)
+    records = [{"user": "u1", "at": START_MS // 1000}, {"user": "u1", "at": START_MS}]
+    assert len(outcome_of(settings_of(text, tmp_path), records, NOW_MS).invalid) == 1
 
 
 @pytest.mark.parametrize(("records_per_s", "mode"), [(None, "none"), (49_999.0, "none"), (50_000.0, "buffer")])
