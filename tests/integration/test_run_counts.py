@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from helpers.join_oracle import Event
 from helpers.joined import Joined
@@ -155,6 +155,37 @@ def test_up_with_values_that_are_rounded_warns_once_and_names_the_setting(broker
     (warning,) = (line for line in found.stdout.splitlines() if line.startswith("warning: "))
     assert warning.startswith("warning: splitter-0: value field price is rounded to a whole number, as ")
     assert "set splitter.value.decimals to the number" in warning
+
+
+def test_up_with_results_that_retention_deletes_at_once_warns_and_names_the_setting(
+    broker: str, tmp_path: Path
+) -> None:
+    source = Source(broker, 1)
+    source.send([(0, record("a", START_MS + number)) for number in range(20)])
+    pipeline = Pipeline(broker, tmp_path, source, topics={"results_retention_s": 86_400})
+    found = CliRunner().invoke(main, ["up", "-f", str(pipeline.file), "--drain", "--log-dir", str(tmp_path / "logs")])
+    assert found.exit_code == 0, found.output
+    (warning,) = (line for line in found.stdout.splitlines() if line.startswith("warning: "))
+    assert warning.startswith(
+        "warning: aggregator-0: results of old windows, such as the one from 2026-01-01T00:00:00Z"
+    )
+    assert "topics.results_retention_s is 86400. To keep them, raise it" in warning
+
+
+def test_counts_of_a_run_include_results_that_are_deleted_already(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    pipeline = Pipeline(broker, tmp_path, source, topics={"results_retention_s": 8_640_000_000})
+    source.send([(0, record(f"k{number}", START_MS + number)) for number in range(50)])
+    counter = RunCounter(pipeline.settings)
+    pipeline.drain()
+    assert counter.counts(exact=True).results == Count(50)
+    name = pipeline.settings.topic("aggregates")
+    ranges = OffsetReader(pipeline.settings.kafka).ranges(name)
+    partition, (_, end) = max(ranges.items(), key=lambda item: item[1][1])
+    deleted = TopicPartition(name, partition, end - 2)
+    pipeline.admin.delete_records([deleted])[deleted].result(WAIT_S)
+    results = counter.counts(exact=True).results
+    assert (results.records >= 50, results.is_exact) == (True, False)
 
 
 def test_up_of_pairs_without_any_warns_and_names_the_join_and_of_filtered_ones_the_condition(

@@ -47,7 +47,7 @@ def build_ranker(start: StageStart) -> BuiltStage:
 def rules_of(start: StageStart) -> AggregatorRules:
     """Return the rules of windows and results. Registers the schema of the results."""
     pipeline = start.settings
-    settings = pipeline.aggregator
+    settings, retention_s = pipeline.aggregator, pipeline.topics.results_retention_s
     writer = result_writer(pipeline, start.report_wait)
     return AggregatorRules(
         results=pipeline.results,
@@ -63,6 +63,7 @@ def rules_of(start: StageStart) -> AggregatorRules:
         encode=writer.encode,
         headers=writer.headers,
         write=pipeline.write_columns,
+        results_retention_ms=None if retention_s is None else round(retention_s * 1000),
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",
