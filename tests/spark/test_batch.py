@@ -401,7 +401,7 @@ def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path:
         (["--out", "x", "--ending-offsets", "never"], 2, "--ending-offsets: 'never' must be source.start"),
         (["--out", "x", "--ending-offsets", "committed"], 2, "has no committed offsets"),
         (["--out", "x"], 1, "has no records in this range"),
-        (["--out", "x", "--input", "/nowhere"], 2, "--input:"),
+        (["--out", "x", "--input", "/nowhere"], 2, "/nowhere: no such file"),
         (["--out", "x", "--input", "/nowhere", "--conf", "wrong"], 2, "--conf: 'wrong' is not NAME=VALUE"),
     ],
 )

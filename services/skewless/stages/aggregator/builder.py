@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -18,7 +19,10 @@ from skewless.stages.aggregator.ranking_step import RankingStep
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep, SessionStep
 from skewless.stages.built_stage import BuiltStage, Process, restore_each
 from skewless.stages.windowed_step import StateLimit
+from skewless.times import instant_text
 from skewless.wire.changelog import decode_checkpoint, window_of
+
+log = logging.getLogger(__name__)
 
 State = list[tuple[bytes, bytes]]
 """Changelog records (key, value)."""
@@ -64,12 +68,23 @@ def rules_of(start: StageStart) -> AggregatorRules:
         headers=writer.headers,
         write=pipeline.write_columns,
         results_retention_ms=None if retention_s is None else round(retention_s * 1000),
+        report_expired=partial(_warn_of_retention, retention_s),
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",
             "start more aggregator processes, up to one per partition, or raise the limit and the memory of the "
             "process; a new pipeline may have shorter windows or more topics.aggregator_partitions",
         ),
+    )
+
+
+def _warn_of_retention(retention_s: float | None, window: int) -> None:
+    log.warning(
+        "results of old windows, such as the one from %s, are deleted soon after they are written: "
+        "topics.results_retention_s is %.15g. To keep them, raise it or set it to null, and count again with "
+        "`skewless reset --to-start`",
+        instant_text(window),
+        retention_s,
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,6 @@ from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.aggregator.metrics import LATENCY_S
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
-from skewless.times import instant_text
 from skewless.wire.aggregates import AGGREGATE_HEADERS, Encode, Numbers, aggregate_type, encode_json
 from skewless.wire.changelog import chunk_output, chunks_by_window
 from skewless.wire.columns import WriteColumns, read_table, write_packed
@@ -32,8 +30,6 @@ from skewless.wire.headers import WATERMARK, newest_read_time, require_schema, s
 from skewless.wire.partials import PARTIALS, read_partials
 from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders, public_timestamp
 from skewless.wire.tuples import parts_of
-
-log = logging.getLogger(__name__)
 
 ROWS = 8192
 """Number of results that are converted to Python objects at once."""
@@ -65,6 +61,8 @@ class AggregatorRules:
     """Encodes rows of windows."""
     results_retention_ms: int | None = None
     """Time after the start of a window after which the topic deletes its results; None if it keeps them."""
+    report_expired: Callable[[int], None] = lambda _window: None
+    """Receives the start of a window whose results are deleted as soon as they are written."""
 
 
 class AggregatorStep(WindowedStep):
@@ -82,7 +80,7 @@ class AggregatorStep(WindowedStep):
         """Newest read time by partition of the tuples that were merged since the last commit, for the metrics."""
         self._latency = Histogram(LATENCY_S)
         self._record_type = aggregate_type(rules.results, rules.numbers, rules.key_parts)
-        self._may_warn = rules.results_retention_ms is not None
+        self._may_report = rules.results_retention_ms is not None
 
     def _new_store(self) -> WindowStore:
         rules = self._rules
@@ -162,24 +160,18 @@ class AggregatorStep(WindowedStep):
                 if isinstance(output, Chunk):
                     yield chunk_output(self.changelog, partition, output, self._rules.write)
                 else:
-                    if self._may_warn:
-                        self._warn_of_retention(output.window, now)
+                    if self._may_report:
+                        self._check_retention(output.window, now)
                     yield from self._results(partition, output)
             self._closed += open_before - input_.windows.open
 
-    def _warn_of_retention(self, window: int, now: int) -> None:
-        """Log once if the topic deletes results as soon as they are written. Without a timestamp they are kept."""
+    def _check_retention(self, window: int, now: int) -> None:
+        """Report once if the topic deletes results as soon as they are written. Without a timestamp they are kept."""
         retention_ms = self._rules.results_retention_ms
         if retention_ms is None or public_timestamp(window) is None or window >= now - retention_ms:
             return
-        self._may_warn = False
-        log.warning(
-            "results of old windows, such as the one from %s, are deleted soon after they are written: "
-            "topics.results_retention_s is %.15g. To keep them, raise it or set it to null, and count again with "
-            "`skewless reset --to-start`",
-            instant_text(window),
-            retention_ms / 1000,
-        )
+        self._may_report = False
+        self._rules.report_expired(window)
 
     def _results(self, partition: int, emission: Emission) -> Iterable[OutputRecord]:
         """Yield one record per key, because public topics contain one result per record."""
