@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, time
+from statistics import median
 from typing import Any
 
 from skewless.parsing.converters import Unit
@@ -15,6 +16,7 @@ from skewless.parsing.envelopes import Envelope
 from skewless.parsing.field_settings import Encoding, FieldRef
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import DetectedFormat, SampledField
+from skewless.parsing.json_path import LIST
 from skewless.parsing.source_records import INTEGER_BYTES, SourceRecords, last_header
 
 MIN_SHARE = 0.95
@@ -41,6 +43,29 @@ _TIME_IN_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d|\d{1,2}/[A-Za-z]{3}/\d
 _UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000), ("ns", 1_000_000_000))
 FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
 """1990-01-01 and 2100-01-01: numbers are times only if they are between these."""
+
+UNITS = dict(_UNITS)
+"""Number of each unit in a second."""
+ISO, OTHER_FORM, OTHER, MISSING = "ISO 8601", "in another form", "no times", "missing or null"
+"""Kinds of values, besides the units of numbers and the UNSET ones."""
+_TIME_KINDS = {ISO, OTHER_FORM, *UNITS}
+UNSET = {"", "0", "-1", "null", "none", "nil", "nan", "n/a", "-", "\\n"}
+"""Values in lower case that stand for no time."""
+MIN_UNREAD_SHARE = 0.25
+"""Share of the records with a time from which on a field with times is named that is not used. Others are optional."""
+SPREAD_S = 5 * 365 * 86_400
+"""Numbers of these days are times if they are as near as this to the median. Ids and hashes are further apart."""
+NEAR_MS = 30 * 86_400_000
+"""Only numbers in us or ns are times if they are as near as this to another time of their record, or to the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadTime:
+    """The times of a field that cannot be the event time."""
+
+    example: str
+    kinds: dict[str, float]
+    """Share of the records with each kind of values, if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +111,54 @@ def time_fields(detected: DetectedFormat) -> list[TimeField]:
     return sorted(times, key=lambda found: found.unit == "ns") + dates
 
 
-def unread_times(detected: DetectedFormat) -> dict[FieldRef, str]:
-    """Return the fields with times that cannot be the event time, each with an example.
+def unread_times(detected: DetectedFormat, around_ms: Iterable[float] = ()) -> dict[FieldRef, UnreadTime]:
+    """Return the fields with times that cannot be the event time.
 
     They are in a form or in several units that `splitter.time` does not read, in a list, or not in all records.
+    `around_ms` are times of the records and of the clock, by which times in us or ns are distinguished from ids.
     """
     fields = {reference for time in time_fields(detected) for reference in (time.reference, time.of_day)}
-    return {
-        found.reference: str(found.values[-1])
-        for found in detected.fields
-        if found.reference not in fields and _is_frequent(found) and _most(_is_any_time, found.values)
+    times = {
+        found.reference: _unread_time(found, around_ms) for found in detected.fields if found.reference not in fields
     }
+    return {reference: time for reference, time in times.items() if time is not None}
+
+
+def _unread_time(found: SampledField, around_ms: Iterable[float]) -> UnreadTime | None:
+    """Return the times of a field if at least half of its values are times, apart from those that stand for none."""
+    kinds = [_kind_of_time(value) for value in found.values]
+    seconds = {i: _number(found.values[i]) / UNITS[kind] for i, kind in enumerate(kinds) if kind in UNITS}
+    middle_s = median(seconds.values()) if seconds else 0.0
+    for i, second in seconds.items():
+        if abs(second - middle_s) > SPREAD_S:
+            kinds[i] = OTHER
+    counts = Counter(kinds)
+    times = counts.keys() & _TIME_KINDS
+    number, others = sum(counts[kind] for kind in times), counts[OTHER]
+    may_be_missing = LIST in str(found.reference)  # a list may be empty in most records
+    if number < max(1, others) or (found.share * number / len(kinds) < MIN_UNREAD_SHARE and not may_be_missing):
+        return None
+    if times <= {"us", "ns"} and all(abs(1000 * middle_s - time_ms) > NEAR_MS for time_ms in around_ms):
+        return None
+    shares = {kind: found.share * count / len(kinds) for kind, count in counts.most_common()}
+    if found.share < 1:
+        shares[MISSING] = 1 - found.share
+    example = next(found.values[i] for i in reversed(range(len(kinds))) if kinds[i] in times)
+    return UnreadTime(str(example), shares if len(shares) > 1 else {})
+
+
+def _kind_of_time(value: Scalar) -> str:
+    text = str(value)
+    if text.lower() in UNSET:
+        return f'"{text}"'
+    if _is_number(value):
+        number = _number(value)
+        for unit, per_second in _UNITS:
+            if FIRST_S * per_second <= number < _LAST_S * per_second:
+                return unit
+    if _UNREADABLE_TIME.match(text):
+        return OTHER_FORM
+    return ISO if isinstance(value, str) and _is_iso(text) else OTHER
 
 
 def unread_time_of_lines(lines: Iterable[bytes | None]) -> str | None:
@@ -120,13 +182,16 @@ def groups_nothing(distinct: int, values: int, missing_share: float, unique: flo
     return distinct == 1 or distinct >= unique * values or missing_share > 1 - MIN_SHARE
 
 
-def key_fields(detected: DetectedFormat, times: Iterable[TimeField]) -> dict[FieldRef, bool]:
+def key_fields(
+    detected: DetectedFormat, times: Iterable[TimeField], unread: Collection[FieldRef] = ()
+) -> dict[FieldRef, bool]:
     """Return the fields that can be a key, most likely key first, and whether each of them groups nothing.
 
-    Texts in nearly all records, with many values that occur repeatedly, are the most likely keys. `times` are no keys.
+    Texts in nearly all records, with many values that occur repeatedly, are the most likely keys. `times` are no keys,
+    and neither are `unread` ones.
     """
     fields = {ref for time in times if not time.is_header for ref in (time.reference, time.of_day)}
-    no_keys = fields | unread_times(detected).keys()
+    no_keys = fields.union(unread)
     usable = [
         found
         for found in detected.fields
@@ -234,14 +299,6 @@ def _is_time_of_day(value: Scalar) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_any_time(value: Scalar) -> bool:
-    """Return whether a value is a time, also in a form that is not read. Numbers are in s or ms: others may be ids."""
-    if _is_number(value) and any(FIRST_S * per_s <= _number(value) < _LAST_S * per_s for per_s in (1, 1000)):
-        return True
-    text = str(value)
-    return _UNREADABLE_TIME.match(text) is not None or (isinstance(value, str) and _is_iso(text))
 
 
 def _is_iso(text: str) -> bool:

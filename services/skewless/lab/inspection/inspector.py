@@ -16,7 +16,9 @@ from skewless.config.pipeline_settings import EventTimeSettings
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.field_roles import (
     MIN_KEY_SHARE,
+    NEAR_MS,
     TimeField,
+    UnreadTime,
     are_objects,
     encoding_of,
     envelope_times,
@@ -48,8 +50,6 @@ LINE = "whole line"
 """Name of the whole record among the candidates, for the format text."""
 KAFKA_TIME = "Kafka timestamp"
 MAX_AHEAD_MS = round(EventTimeSettings.model_fields["max_ahead_s"].default * 1000)
-NEAR_MS = 30 * 86_400_000
-"""A number in ns is a time if it is as near as this to another time of its record, or to the clock."""
 UNORDERED_MS = 3_600_000
 """Records are not in the order of a time if half of them are older than one before them by more than this."""
 DETECTION_RECORDS = 1_000
@@ -146,9 +146,10 @@ class Inspector:
         if self._envelope is not None:
             of_envelope = envelope_times(self._envelope, self.detected, content)
             self._time_fields = of_envelope + [field for field in self._time_fields if field not in of_envelope]
-        self._unread_times = {str(name): example for name, example in unread_times(self.detected).items()}
+        around_ms = [time.time_ns() / 1e6, float(np.median(np.concatenate([records.timestamps for records in first])))]
+        self._unread_times = unread_times(self.detected, around_ms)
         if self.detected.settings == {"name": "text"} and (example := unread_time_of_lines(_sample(content))):
-            self._unread_times = {"the line": example}
+            self._unread_times = {"the line": UnreadTime(example, {})}
         self._candidates = self._find_candidates(first, content, key)
         self._time_parser = self._create_time_parser()
         self._limit_ms = self._latest_time(first)
@@ -216,7 +217,10 @@ class Inspector:
                 if profile.records
             ],
             "other_times": [field.name for field in self._time_fields[1:]],
-            "unread_times": [{"name": name, "example": example} for name, example in self._unread_times.items()],
+            "unread_times": [
+                {"name": str(name), "example": found.example, "kinds": found.kinds}
+                for name, found in self._unread_times.items()
+            ],
             "loads": self._loads.to_json() if self._candidates and self._candidates[0].profile.tuples else [],
         }
 
@@ -249,7 +253,7 @@ class Inspector:
             of_values = [record_key for record_key, value in pairs if record_key is not None and value is not None]
             is_unlikely = groups_nothing(len(set(of_values)), len(of_values), missing_share, unique=1.0)
             found[RECORD_KEY] = is_unlikely or are_objects(present)
-        found |= key_fields(self.detected, self._time_fields)
+        found |= key_fields(self.detected, self._time_fields, self._unread_times)
         if self.detected.settings == {"name": "text"}:
             lines = _sample(content)
             found[LINE] = groups_nothing(len(set(lines)), len(lines), 0.0)

@@ -13,7 +13,7 @@ import yaml
 
 from skewless.algorithms.aggregates.count import Count
 from skewless.config.pipeline_settings import EventTimeSettings
-from skewless.lab.inspection.field_roles import FIRST_S, groups_nothing
+from skewless.lab.inspection.field_roles import FIRST_S, ISO, UNITS, groups_nothing
 from skewless.lab.inspection.time_profile import RESOLUTIONS_MS, TOLERATED_SHARE
 
 WORKER_RATE = 100_000
@@ -277,12 +277,20 @@ def unread_time_warning(report: Mapping[str, Any]) -> list[str]:
     time = event_time_of(report)
     if "header" in time or time["field"] is not None:
         return []
-    found = ", ".join(f'{_shown(each["name"])} ("{_shown(each["example"])}")' for each in report["unread_times"])
+    found = ", ".join(map(_unread_time, report["unread_times"]))
+    is_readable = any(kind in {*UNITS, ISO} for each in report["unread_times"] for kind in each["kinds"])
     return [
         f"WARNING: the event time is the Kafka timestamp, not {found}: a time is ISO 8601 or a number since the epoch,",
         "  in one unit, in nearly all records, and in no list.",
         "  A function of your own can convert it: splitter.python, docs/how-to/python.md",
+        *(["  With splitter.time, the records without a time in its unit are invalid."] if is_readable else []),
     ]
+
+
+def _unread_time(found: Mapping[str, Any]) -> str:
+    """Return a field with an example, and its kinds of values if they are why it is not used."""
+    kinds = "".join(f", {share:.1%} {'in ' * (kind in UNITS)}{kind}" for kind, share in found["kinds"].items())
+    return f'{_shown(found["name"])} ("{_shown(found["example"])}"{kinds})'
 
 
 def _is_fast(report: Mapping[str, Any]) -> bool:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
-from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields, unread_time_of_lines, unread_times
+from skewless.lab.inspection.field_roles import (
+    TimeField,
+    UnreadTime,
+    key_fields,
+    time_fields,
+    unread_time_of_lines,
+    unread_times,
+)
 from skewless.lab.inspection.format_detection import detect, detect_in
 from skewless.parsing.envelopes import ENVELOPES
+
+AT_S = 1_795_862_000
+TEXT = "2026-11-28T10:30:00Z"
 
 
 def documents(count: int = 100) -> list[bytes | None]:
@@ -199,16 +211,55 @@ def test_time_fields_basic_form_of_iso_8601_is_read() -> None:
 @pytest.mark.parametrize(
     ("records", "name"),
     [
-        ([{"at": "2026-11-28T10:30:00Z"} if number % 4 else {} for number in range(40)], "at"),
-        ([{"at": 1_795_862_000 * (1000 if number % 4 else 1)} for number in range(40)], "at"),
-        ([{"readings": [{"t": 1_795_862_000_000}]}] * 40, "readings[].t"),
+        ([{"at": TEXT} if number % 4 else {} for number in range(40)], "at"),
+        ([{"at": TEXT} if number % 5 > 2 else {"at": None} for number in range(40)], "at"),
+        ([{"at": TEXT if number % 5 else ""} for number in range(40)], "at"),
+        ([{"at": "NULL" if number % 5 > 1 else TEXT} for number in range(40)], "at"),
+        ([{"at": TEXT if number % 3 else AT_S} for number in range(40)], "at"),
+        ([{"at": AT_S * (1000 if number % 4 else 1)} for number in range(40)], "at"),
+        ([{"at": (AT_S + number) * (10**9 if number % 4 else 1)} for number in range(40)], "at"),
+        ([{"at": (AT_S + number) * (1000 if number % 3 else 10**6)} for number in range(40)], "at"),
+        ([{"at": AT_S * 1000 ** (number % 3)} for number in range(40)], "at"),
+        ([{"at": (AT_S + number) * 10**6 if number % 5 else 0} for number in range(40)], "at"),
+        ([{"at": (AT_S + number) * 1000 if number % 5 else -1} for number in range(40)], "at"),
+        ([{"at": str(AT_S + number) if number % 5 else "n/a"} for number in range(40)], "at"),
+        ([{"readings": [{"t": AT_S * 1000}]}] * 40, "readings[].t"),
     ],
-    ids=["not in all records", "in two units", "in a list"],
 )
 def test_unread_times_are_those_that_cannot_be_the_event_time(records: list[dict[str, Any]], name: str) -> None:
     found = detect([json.dumps({"user": f"u{i % 9}"} | each).encode() for i, each in enumerate(records)])
-    assert list(unread_times(found)) == [name]
-    assert list(key_fields(found, time_fields(found))) == ["user"]
+    times = unread_times(found, [AT_S * 1000])
+    assert list(times) == [name]
+    assert list(key_fields(found, time_fields(found), times)) == ["user"]
+
+
+def test_unread_times_have_the_shares_of_their_kinds() -> None:
+    ats: list[Any] = [AT_S, AT_S * 1000, AT_S * 1000, None, "", 0, 0, 0, 0, "so", *[AT_S + 1] * 10]
+    found = detect([json.dumps({"at": at}).encode() for at in ats])
+    shares = {"s": 0.55, '"0"': 0.2, "ms": 0.1, '""': 0.05, "no times": 0.05, "missing or null": 0.05}
+    assert unread_times(found) == {"at": UnreadTime(str(AT_S + 1), pytest.approx(shares))}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "value_of",
+    [
+        lambda random: random.randrange(2**32),
+        lambda random: random.randrange(2_000_000_000, 9_999_999_999),
+        lambda random: random.choice([0, 0, 5_000, 1_500_000_000, 3_500_000_000]),
+        lambda random: random.randrange(4_000_000_000_000_000, 5_500_000_000_000_000),
+        lambda random: random.choice([None, 1_460_000_000_000_000_000 + random.randrange(10**15)]),
+        lambda random: random.choice([AT_S, *range(8)]),
+        lambda random: random.choice([None] * 9 + [TEXT]),
+        lambda random: f"order {random.randrange(99)}",
+        lambda random: random.choice(["", "-", "0"]),
+        lambda random: random.random() * 1e9,
+    ],
+    ids=["hash", "phone", "bytes", "card", "snowflake", "few", "rare", "text", "unset", "price"],
+)
+def test_unread_times_of_other_values_are_none(value_of: Callable[[Random], Any]) -> None:
+    random = Random(7)  # noqa: S311 - values of a test
+    found = detect([json.dumps({"user": f"u{i % 9}", "n": value_of(random)}).encode() for i in range(1_000)])
+    assert unread_times(found, [AT_S * 1000]) == {}
 
 
 @pytest.mark.parametrize(
@@ -257,4 +308,4 @@ def test_key_fields_fraction_with_a_comma_is_none() -> None:
 )
 def test_unread_times_are_those_in_other_forms(time: Any, *, is_one: bool) -> None:
     values: list[bytes | None] = [json.dumps({"key": "a", "when": time}).encode()] * 10
-    assert unread_times(detect(values)) == ({"when": str(time)} if is_one else {})
+    assert unread_times(detect(values)) == ({"when": UnreadTime(str(time), {})} if is_one else {})

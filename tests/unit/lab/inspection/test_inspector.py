@@ -191,6 +191,18 @@ def test_inspector_time_in_an_unknown_form_is_named_unless_another_field_is_the_
         assert 'not when ("28/Nov/2026:10:30:39"): a time is ISO 8601' in warning[0]
 
 
+def test_inspector_time_that_some_records_lack_is_named_with_the_shares() -> None:
+    values = [
+        json.dumps({"user": f"u{i % 9}", "at": "" if i % 5 == 0 else iso(START + 1000 * i)}).encode()
+        for i in range(1000)
+    ]
+    found = inspected([batch(values)])
+    assert [key["name"] for key in found["keys"]] == ["user"]
+    first, *_, last = unread_time_warning(found)
+    assert f'not at ("{iso(START + 999_000)}", 80.0% ISO 8601, 20.0% ""): a time is' in first
+    assert last == "  With splitter.time, the records without a time in its unit are invalid."
+
+
 def test_inspector_of_two_plausible_times_the_first_one_counts() -> None:
     values = [
         json.dumps({"made": START + i - 60_000 * (i % 3), "sent": START + i, "u": i % 9}).encode() for i in range(999)
