@@ -145,6 +145,23 @@ def test_init_records_in_an_envelope_have_its_time(
     assert (result.exit_code, expected in result.stdout) == (0, True), result.output
 
 
+def test_inspect_and_init_of_a_renamed_field_choose_the_new_one(broker: str, topic: str, tmp_path: Path) -> None:
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for number in range(RECORDS):
+        name = "userId" if number < RECORDS // 10 else "user"
+        producer.produce(topic, json.dumps({name: f"u{number % 9}", "at": 1_700_000_000 + number}), partition=0)
+    assert producer.flush(60) == 0
+    keys = json.loads(inspect(broker, topic, "--json").stdout)["keys"]
+    assert [(key["name"], key["invalid_share"]) for key in keys] == [("user", 0.1)]
+    file = tmp_path / "p.yaml"
+    options = ["-b", broker, "--yes", "--records", "1000", "-o", str(file)]
+    result = CliRunner().invoke(main, ["init", topic, *options])
+    assert "key user, event time at\nread: the newest 1,000 records of 3,000 offsets; see --records\n" in result.stdout
+    warning = "WARNING: 300 of the first 500 records of the topic are not counted, which are older than these:\n"
+    assert result.stderr == f"{warning}  key field user is missing (300)\n"
+    assert f"# {warning}" in file.read_text()
+
+
 def test_init_old_records_after_one_without_a_time_keep_their_results(broker: str, topic: str, tmp_path: Path) -> None:
     """The newest records are of today, those at the beginning are old, and the first one has no time."""
     now_s, file = int(time.time()), tmp_path / "p.yaml"

@@ -25,6 +25,7 @@ from skewless.errors import CheckFailedError, ConfigurationError
 if TYPE_CHECKING:
     from skewless.kafka.settings import KafkaSettings
     from skewless.lab.inspection.pipeline_file import Choices
+    from skewless.lab.inspection.read_topic import SampleRange
     from skewless.schema_registry.settings import RegistrySettings
 
 DEFAULT_RECORDS = 200_000
@@ -74,7 +75,6 @@ def init(  # noqa: PLR0913 - click passes an argument per option
       skewless init clicks -b kafka:9092 --key user.id -o clicks.yaml --yes
       skewless init clicks --registry https://registry:8081
     """  # noqa: D301 - \b is click's marker for unwrapped text
-    from skewless.kafka.consumer.offsets import uncommitted_records
     from skewless.lab.inspection.pipeline_file import (
         choices_of,
         event_time_of,
@@ -116,13 +116,12 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
+    _print_part(report, sample)
     first = usable_keys(report)[0]["name"]
     if yes and first != choices.key["name"]:
         click.echo(f"not key {field_label(first)}: it is constant, unique, or missing in many records; see --key")
     if others := ", ".join(map(field_label, report["other_times"])):
         click.echo(f"other times in the records, for splitter.time: {others}")
-    if unread := report["uncommitted_offsets"]:
-        click.echo(f"not read: {uncommitted_records(unread)}", err=True)
     for line in (
         *unread_time_warning(report),
         *invalid_warning(choices.key),
@@ -131,6 +130,16 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         click.echo(line, err=True)
     click.echo(f"next: skewless up -f {output}")
     click.echo(f"then: skewless results -f {output}")
+
+
+def _print_part(report: Mapping[str, Any], sample: SampleRange) -> None:
+    """Print which part of the topic was read, unless it is all of it."""
+    from skewless.kafka.consumer.offsets import uncommitted_records
+
+    if sample.records < sample.retained:
+        click.echo(f"read: the newest {report['records']:,} records of {sample.retained:,} offsets; see --records")
+    if unread := report["uncommitted_offsets"]:
+        click.echo(f"not read: {uncommitted_records(unread)}", err=True)
 
 
 def _require_times(topic: str, report: Mapping[str, Any]) -> None:

@@ -85,6 +85,9 @@ class _Candidate:
         self.profile = KeyProfile(counters, SAMPLED_KEYS)
         self.records = 0
         self.invalid: Counter[str] = Counter()
+        self.oldest = 0
+        self.oldest_invalid: Counter[str] = Counter()
+        """The same of the first records of the topic."""
 
     def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
@@ -110,8 +113,9 @@ class _Candidate:
             "name": self.name,
             "splitter": self.settings,
             "records": self.records,
-            "invalid": [{"reason": reason, "records": count} for reason, count in self.invalid.most_common(5)],
+            "invalid": _most_common(self.invalid),
             "invalid_share": self.invalid.total() / max(1, self.records),
+            "oldest": {"records": self.oldest, "invalid": _most_common(self.oldest_invalid)},
             **self.profile.to_json(),
         }
 
@@ -379,7 +383,9 @@ class Inspector:
         return _valid_times(parser.parse(records)) if parser is not None else records.timestamps
 
     def oldest_ms(self, batches: Iterable[SourceRecords]) -> int | None:
-        """Return the smallest event time of the measured records, and of these batches of the first ones of the topic.
+        """Measure the first records of the topic, which are not in the sample.
+
+        Returns the smallest event time of the measured records, and of these batches of the first ones of the topic.
 
         Returns None if a partition has first records and none of them has a time: they may be of any age. A line with
         the names of columns, or a few records without a time, hide no older ones.
@@ -388,6 +394,10 @@ class Inspector:
         oldest: dict[int, int | None] = {-1: profile.first_ms}
         reader = self._time_reader(self._time_fields[0]) if self._time_fields else None
         for records in batches:
+            for candidate in self._candidates:
+                if candidate.parser is not None:
+                    candidate.oldest += len(records.values)
+                    candidate.oldest_invalid.update(reason for _, reason in candidate.parser.parse(records).invalid)
             # A record without a time of Kafka has -1.
             of_kafka = records.timestamps[records.timestamps >= 0]
             times = of_kafka if reader is None else _valid_times(reader.parse(records))
@@ -413,6 +423,10 @@ class Inspector:
         if len(keys.codes):
             sampled = self._candidates[0].profile.sample.indices_of(keys.hashes)
             self._loads.add(KeyBatch(keys.names, keys.codes, parsed.times[parsed.records]), sampled)
+
+
+def _most_common(invalid: Counter[str]) -> list[dict[str, Any]]:
+    return [{"reason": reason, "records": count} for reason, count in invalid.most_common(5)]
 
 
 def _valid_times(parsed: ParsedBatch) -> NDArray[np.int64]:

@@ -260,14 +260,24 @@ def _key_comments(report: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[
 
 
 def invalid_warning(key: Mapping[str, Any]) -> list[str]:
-    """Return a warning with the share of records that are invalid with this key, and the reasons; empty without any."""
-    if not key["invalid_share"]:
-        return []
-    reasons = (f"{_shown(found['reason'])} ({found['records']:,})" for found in key["invalid"])
-    return [
-        f"WARNING: {max(key['invalid_share'], 0.0001):.2%} of these records are not counted. They go to dead-letters:",
-        *(f"  {reason}" for reason in reasons),
-    ]
+    """Return warnings of records that are invalid with this key, with the reasons; empty without any.
+
+    They are records of the sample, and the first ones of the topic.
+    """
+    lines = []
+    if key["invalid_share"]:
+        share = f"{max(key['invalid_share'], 0.0001):.2%}"
+        lines = [f"WARNING: {share} of these records are not counted. They go to dead-letters:", *_reasons(key)]
+    oldest = key["oldest"]
+    invalid = sum(found["records"] for found in oldest["invalid"])
+    if invalid > MISTAKEN_SHARE * oldest["records"]:
+        read = f"{invalid:,} of the first {oldest['records']:,} records of the topic"
+        lines += [f"WARNING: {read} are not counted, which are older than these:", *_reasons(oldest)]
+    return lines
+
+
+def _reasons(found: Mapping[str, Any]) -> list[str]:
+    return [f"  {_shown(each['reason'])} ({each['records']:,})" for each in found["invalid"]]
 
 
 def unread_time_warning(report: Mapping[str, Any]) -> list[str]:

@@ -27,7 +27,11 @@ READ_AHEAD = ReadAhead(batch_records=4_000, fetch_bytes=2**18, queue_bytes=2**20
 """Less than the default, because an inspection should not need more memory than a stage."""
 
 OLDEST_RECORDS = 500
-"""Records at the beginning of each partition from which the age of the topic is read."""
+"""Records at the beginning of each partition from which the age of the topic is read, at most."""
+MAX_OLDEST = 20_000
+"""The same of all partitions together."""
+PARTS = 8
+"""Evenly spaced parts of each partition from which format and fields are detected."""
 
 
 class SampleRange(NamedTuple):
@@ -102,9 +106,10 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
         inspector.add(MessageBatch(TopicPartition(topic, partition), 0, messages))
         done += len(messages)
         on_progress(time.monotonic(), done)
+    each = max(1, min(OLDEST_RECORDS, MAX_OLDEST // len(sample.before)))
     oldest = (
         MessageBatch(TopicPartition(topic, partition), 0, messages)
-        for partition, messages in first_batches(kafka, topic, sample.before, OLDEST_RECORDS)
+        for partition, messages in first_batches(kafka, topic, sample.before, each)
     )
     return {
         "topic": topic,
@@ -117,19 +122,28 @@ def inspect_topic(  # noqa: PLR0913 - passed by name
 
 
 def _first_batches(kafka: KafkaSettings, topic: str, ranges: OffsetRanges) -> list[MessageBatch]:
-    """Return the records from which format and fields are detected: of each partition the first and the last ones.
+    """Return the records from which format and fields are detected: parts of each partition, the last ones among them.
 
-    Offsets may hold no records, as in a compacted topic. Then they are the first ones that are read.
+    So fields that only a few old records have are no candidates. Offsets may hold no records, as in a compacted topic.
+    Then they are the first ones that are read.
     """
-    each = max(1, DETECTION_RECORDS // (2 * max(1, sum(begin < end for begin, end in ranges.values()))))
-    parts = [
-        {partition: (begin, min(end, begin + each)) for partition, (begin, end) in ranges.items()},
-        {partition: (max(begin + each, end - each), end) for partition, (begin, end) in ranges.items()},
-    ]
-    found = [batch for part in parts for batch in _batches(kafka, topic, part)]
+    each = max(1, DETECTION_RECORDS // (PARTS * max(1, sum(begin < end for begin, end in ranges.values()))))
+    found = [batch for part in parts_of(ranges, each) for batch in _batches(kafka, topic, part)]
     if found:
         return sorted(found, key=lambda batch: (batch.partition, batch.offsets[0]))
     return list(islice(_batches(kafka, topic, ranges), 1))
+
+
+def parts_of(ranges: OffsetRanges, each: int) -> list[OffsetRanges]:
+    """Return PARTS evenly spaced parts of each range, with at most `each` offsets, from the first to the last ones."""
+    starts = {
+        partition: [*(begin + max(0, end - begin - each) * part // (PARTS - 1) for part in range(PARTS)), end]
+        for partition, (begin, end) in ranges.items()
+    }
+    return [
+        {partition: (first[part], min(first[part] + each, first[part + 1])) for partition, first in starts.items()}
+        for part in range(PARTS)
+    ]
 
 
 def _batches(kafka: KafkaSettings, topic: str, ranges: OffsetRanges) -> Iterator[MessageBatch]:
