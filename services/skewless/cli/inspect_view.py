@@ -13,6 +13,7 @@ from skewless.cli.plain_text import field_label, printable
 from skewless.cli.wide_console import wide_console
 from skewless.kafka.consumer.offsets import uncommitted_records
 from skewless.lab.inspection.pipeline_file import unread_time_warning
+from skewless.parsing.remedies import remedy_of
 
 SHOWN_KEYS = 10
 BAR_WIDTH = 30
@@ -95,6 +96,9 @@ def _show_candidates(console: Console, keys: Sequence[Mapping[str, Any]]) -> Non
     if invalid := keys[0]["invalid"]:
         reasons = ", ".join(f"{entry['records']:,} {escape(printable(entry['reason']))}" for entry in invalid)
         console.print(f"invalid records of {_name(field_label(keys[0]['name']))}: {reasons}", soft_wrap=True)
+        for entry in invalid:
+            if remedy := remedy_of(entry["reason"]):
+                console.print(f"  {remedy}", soft_wrap=True)
 
 
 def _show_top(console: Console, key: Mapping[str, Any]) -> None:

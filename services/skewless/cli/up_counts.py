@@ -75,6 +75,8 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
     click.echo(counts_line(counts, settings))
     if counts.reasons.counts:
         click.echo(f"invalid records: {counts.reasons}; `skewless dead-letters list` has all reasons")
+        for remedy in counts.reasons.remedies(settings):
+            click.echo(f"  {remedy}")
     if expired := counts.reasons.expired:
         click.secho(f"warning: {expired_line(expired, settings, is_part=not counts.invalid.is_exact)}", fg="yellow")
     if drain:

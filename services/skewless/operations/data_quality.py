@@ -23,6 +23,7 @@ from skewless.operations.dead_letters import Position, decode_headers
 from skewless.operations.recent_records import RecentRecords, recent_records
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.json_path import LIST
+from skewless.parsing.remedies import SPLITTER, remedy_of
 from skewless.parsing.validation import EventTimeRules
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
@@ -113,6 +114,12 @@ class Reasons:
         """Return the newest record with the commonest reason; None if there is none."""
         return self._newest[next(iter(self.counts))] if self._counts else None
 
+    def remedies(self, settings: PipelineSettings) -> list[str]:
+        """Return the remedies of the commonest reasons that have one; see `remedy`."""
+        shown = [self._newest[reason] for reason in list(self.counts)[:SHOWN_REASONS]]
+        found = (remedy(record.reason, record.position.topic, settings) for record in shown)
+        return [text for text in found if text is not None]
+
     def __repr__(self) -> str:
         """Return the counts, as the counts of a run show them in Python."""
         return f"Reasons({self.counts})"
@@ -124,7 +131,16 @@ class Reasons:
             return "none"
         shown = ", ".join(f'"{reason}" ({counts[reason]:,})' for reason in list(counts)[:SHOWN_REASONS])
         others = sum(list(counts.values())[SHOWN_REASONS:])
-        return f"{shown}{f' and others ({others:,})' if others else ''}, such as {newest.position}: {newest.value}"
+        value = newest.value or "(empty)"
+        return f"{shown}{f' and others ({others:,})' if others else ''}, such as {newest.position}: {value}"
+
+
+def remedy(reason: str, topic: str, settings: PipelineSettings) -> str | None:
+    """Return which setting would change that records of a topic are invalid for this reason; None if there is none."""
+    sections = {side.topic: f"join.{name}" for name, side in settings.sides.items()}
+    if settings.enrich is not None:
+        sections[settings.enrich.topic] = "enrich"
+    return remedy_of(reason, sections.get(topic, SPLITTER))
 
 
 @dataclass(frozen=True)
@@ -249,7 +265,8 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
             settings.join or settings.enrich or filtering_settings(settings) or LIST in str(settings.splitter.key.field)
         )
         share = percent(quality.invalid_share) if is_known else f"{quality.invalid:,}"
-        found["invalid"] = f"{share} of the recent records are invalid: {quality.reasons}"
+        line = f"{share} of the recent records are invalid: {quality.reasons}"
+        found["invalid"] = "; ".join([line, *quality.reasons.remedies(settings)])
     return found
 
 

@@ -197,7 +197,7 @@ def status(
     shares = {} if _is_query(stages) else warnings(quality, settings, max_late_share)
     if newest is None and topology.SOURCE_STAGE in by_name:
         shares.pop("invalid", None)
-        problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_record))
+        problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_record), settings)
     return PipelineStatus(
         pipeline=settings.full_name,
         time_ms=now_ms,
@@ -447,14 +447,15 @@ def _process_of(stage: StageStatus) -> str | None:
     return None if topology.stage(stage.name) in topology.QUERIED_STAGES else stage.name
 
 
-def _only_invalid(dead_letters: RecentRecords[Invalid | None]) -> Iterator[str]:
+def _only_invalid(dead_letters: RecentRecords[Invalid | None], settings: PipelineSettings) -> Iterator[str]:
     """Yield a line if there are invalid records. No other record had an event time so far."""
     reasons = Reasons(dead_letters.contents)
     if reasons.counts:
         # Of many records, the number is that of their offsets, which contain the markers of transactions.
         about = "about " if dead_letters.number > len(dead_letters.contents) else ""
         number = f"{about}{dead_letters.number:,}"
-        yield f"{topology.SOURCE_STAGE}: all {number} records so far are invalid: {reasons}"
+        line = f"{topology.SOURCE_STAGE}: all {number} records so far are invalid: {reasons}"
+        yield "; ".join([line, *reasons.remedies(settings)])
 
 
 def _waits(settings: PipelineSettings, stages: Sequence[StageStatus]) -> Iterator[str]:

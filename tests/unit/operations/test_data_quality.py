@@ -25,6 +25,7 @@ from skewless.operations.data_quality import (
     invalid_record,
     late_tuple,
     readable_s,
+    remedy,
     tuples_in,
     warnings,
 )
@@ -113,6 +114,22 @@ def test_warnings_name_the_commonest_reason_with_its_newest_record() -> None:
     shown = '"no key" (3), "no time" (2), such as clicks/0/5: {"usr": 1}'
     assert warnings(quality, settings(), 1.0) == {"invalid": f"100 % of the recent records are invalid: {shown}"}
     assert Reasons().commonest() is None
+
+
+def test_warnings_name_the_remedies_of_the_commonest_reasons() -> None:
+    empty = Invalid("empty record", Position("clicks", 0, 7), "")
+    quality = DataQuality(invalid=100, reasons=Reasons([empty, empty, invalid("longer than 9 bytes", 1)]))
+    assert warnings(quality, settings(), 1.0)["invalid"] == (
+        '100 % of the recent records are invalid: "empty record" (2), "longer than 9 bytes" (1), such as clicks/0/7: '
+        "(empty); to leave out records without a value, set splitter.tombstones: skip; "
+        "to read longer records, raise splitter.limits.record_bytes"
+    )
+    left = WITHOUT_SHARE["join"].sides["left"].topic
+    expected = "to read longer records, raise join.left.limits.record_bytes"
+    assert remedy("longer than 9 bytes", left, WITHOUT_SHARE["join"]) == expected
+    enriched = WITHOUT_SHARE["enrich"]
+    assert enriched.enrich is not None
+    assert "raise enrich.limits" in str(remedy("longer than 9 bytes", enriched.enrich.topic, enriched))
 
 
 def test_reasons_beyond_the_third_are_counted_together() -> None:

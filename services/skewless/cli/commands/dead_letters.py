@@ -85,6 +85,7 @@ def show(file: Path | None, *, position: str, as_json: bool) -> None:
       skewless dead-letters show -f pipeline.yaml clicks/3/4711
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
+    from skewless.operations.data_quality import remedy
     from skewless.operations.dead_letters import read_dead_letters
 
     letter = next((found for found in read_dead_letters(settings) if str(found.origin) == position), None)
@@ -97,6 +98,8 @@ def show(file: Path | None, *, position: str, as_json: bool) -> None:
     click.echo(f"record       {letter.origin}")
     click.echo(f"dead letter  {settings.topic('dead-letters')}/{letter.partition}/{letter.offset}")
     click.echo(f"reason       {printable(letter.reason)}")
+    if found := remedy(letter.reason, letter.origin.topic, settings):
+        click.echo(f"remedy       {found}")
     for line in (letter.traceback or "").splitlines():
         click.echo(f"             {printable(line)}")
     click.echo(f"key          {_shown(letter.key)}")

@@ -15,6 +15,7 @@ from skewless.algorithms.aggregates.count import Count
 from skewless.config.pipeline_settings import EventTimeSettings
 from skewless.lab.inspection.field_roles import FIRST_S, ISO, UNITS, groups_nothing
 from skewless.lab.inspection.time_profile import RESOLUTIONS_MS, TOLERATED_SHARE
+from skewless.parsing.remedies import remedy_of
 
 WORKER_RATE = 100_000
 """Tuples per second that a worker processes without a cost of its own, on the safe side."""
@@ -277,7 +278,11 @@ def invalid_warning(key: Mapping[str, Any]) -> list[str]:
 
 
 def _reasons(found: Mapping[str, Any]) -> list[str]:
-    return [f"  {_shown(each['reason'])} ({each['records']:,})" for each in found["invalid"]]
+    remedies = [remedy_of(each["reason"]) for each in found["invalid"]]
+    return [
+        f"  {_shown(each['reason'])} ({each['records']:,}){f': {remedy}' if remedy else ''}"
+        for each, remedy in zip(found["invalid"], remedies, strict=True)
+    ]
 
 
 def unread_time_warning(report: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,58 @@
+"""Remedies of the reasons that parsers give."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.remedies import remedy_of
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
+
+
+@pytest.mark.parametrize(
+    ("record", "splitter", "limits", "remedy"),
+    [
+        (None, {}, {}, "to leave out records without a value, set splitter.tombstones: skip"),
+        ({"k": "a" * 90}, {}, {"record_bytes": 50}, "to read longer records, raise splitter.limits.record_bytes"),
+        ({"k": "a" * 90}, {}, {"key_bytes": 50}, "to accept longer keys, raise splitter.limits.key_bytes"),
+        (
+            {"k": "a" * 90},
+            {"key": {"field": "k", "pattern": "a"}},
+            {"pattern_input_bytes": 50},
+            "to search longer keys, raise splitter.limits.pattern_input_bytes",
+        ),
+        (
+            {"k": "a", "v": "a" * 90},
+            {"value": {"field": "v", "kind": "text"}},
+            {"text_bytes": 50},
+            "to accept longer texts, raise splitter.limits.text_bytes",
+        ),
+        (
+            {"k": ["a", "b"]},
+            {"key": {"field": "k[]"}},
+            {"tuples_per_record": 1},
+            "to accept more tuples of a record, raise splitter.limits.tuples_per_record",
+        ),
+        ({"k": "a", "o": [[[]]]}, {}, {"max_depth": 2}, "to read deeper records, raise splitter.limits.max_depth"),
+        ({"o": "a"}, {}, {}, None),
+    ],
+)
+def test_remedy_of_a_record_names_the_setting_with_which_it_is_valid(
+    record: Any, splitter: dict[str, Any], limits: dict[str, int], remedy: str | None
+) -> None:
+    settings = ParsingSettings.model_validate({"format": "json", "key": {"field": "k"}, "limits": limits, **splitter})
+    value = None if record is None else json.dumps(record).encode()
+    ((_, reason),) = RecordParser(settings).parse(RecordColumns.of_values([value], np.zeros(1, np.int64))).invalid
+    assert remedy_of(reason) == remedy
+
+
+def test_remedy_of_a_side_of_a_join_names_its_section() -> None:
+    assert remedy_of("empty record", "join.left") is None
+    assert (
+        remedy_of("longer than 5 bytes", "join.left") == "to read longer records, raise join.left.limits.record_bytes"
+    )
