@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterator
 from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
 from skewless.errors import (
     ConfigurationError,
@@ -49,9 +50,12 @@ UNAUTHORIZED = 401
 LOGIN_REFUSED = (UNAUTHORIZED, 403)
 NOT_FOUND = 404
 MAX_ID = 2**31 - 1
+NO_CODE = -1
+"""Code of the errors of Confluent's client for an answer without one."""
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 """Status codes of requests that may succeed later."""
 REDIRECTS = range(300, 400)
+REFUSALS = range(400, 500)
 SERVER_ERROR = 500
 """Lowest status code of the errors of a server."""
 
@@ -65,6 +69,20 @@ def pauses(draw: Callable[[], float] = random.random) -> Iterator[float]:
     while True:
         yield longest * (1 + draw()) / 2
         longest = min(2 * longest, LAST_PAUSE_S)
+
+
+class _ForeignAnswerError(RegistryError):
+    """The answer is not a registry's. Something in front of it may have answered, or the address is wrong."""
+
+    def __init__(self, answer: str, status: int | None, *, has_code: bool) -> None:
+        super().__init__(
+            f"{answer}: set registry.url to the address of its API, such as https://registry:8081 or "
+            "https://registry:8080/apis/ccompat/v7"
+        )
+        self.answer = answer
+        self.status = status
+        self.has_code = has_code
+        """Whether it has a code as errors of registries have one."""
 
 
 class RegistryClient:
@@ -87,6 +105,8 @@ class RegistryClient:
                 "key_password"
             ) from None
         weakref.finalize(self, self._client.close)
+        self._has_guids = False
+        """Whether the registry is known to find schemas by GUID."""
 
     @property
     def url(self) -> str:
@@ -100,23 +120,56 @@ class RegistryClient:
             raise self._not_a_registry()
 
     def schema(self, schema_id: SchemaId) -> Schema:
-        """Return a schema with all schemas that it refers to. Raises the errors of `request`."""
+        """Return a schema with all schemas that it refers to. Raises the errors of `request`.
+
+        An answer that is not a registry's raises UnavailableError: something in front of the registry may give it.
+        """
         # Ids are those of any records, also of broken ones. A registry may refuse an id that cannot exist.
         if isinstance(schema_id, int) and schema_id > MAX_ID:
             raise UnknownSchemaError(f"schema {schema_id}: ids are at most {MAX_ID}")
-        by_id = methodcaller("get_schema", schema_id)
-        by_guid = methodcaller("get_schema_by_guid", str(schema_id))
-        get = by_id if isinstance(schema_id, int) else by_guid
-        found = self.request(f"read schema {schema_id}", get, unknown=range(400, 500))
+        try:
+            return self._read(schema_id)
+        except _ForeignAnswerError as error:
+            if self._may_be_unknown(schema_id, error) and self._answers():
+                raise UnknownSchemaError(f"schema {schema_id}: {error.answer}") from None
+            raise UnavailableError(error.answer) from None
+
+    def _read(self, schema_id: SchemaId) -> Schema:
+        is_guid = isinstance(schema_id, UUID)
+        get = methodcaller("get_schema_by_guid", str(schema_id)) if is_guid else methodcaller("get_schema", schema_id)
+        try:
+            found = self.request(f"read schema {schema_id}", get, unknown=REFUSALS)
+        except UnknownSchemaError:
+            self._has_guids |= is_guid
+            raise
         # The client would keep each schema forever.
         self._client.clear_caches()
+        self._has_guids |= is_guid
         return self._resolved(found, {})
+
+    def _may_be_unknown(self, schema_id: SchemaId, error: _ForeignAnswerError) -> bool:
+        """Return whether a registry may answer so for a schema that it does not know.
+
+        Registries without GUIDs have no such path: they answer without a code. A code of HTTP is that of a path, too.
+        """
+        is_without_guids = isinstance(schema_id, UUID) and not self._has_guids
+        return error.status == NOT_FOUND and (error.has_code or is_without_guids)
+
+    def _answers(self) -> bool:
+        """Return whether the registry itself answers at this address."""
+        try:
+            self.check()
+        except (RegistryError, UnavailableError):
+            return False
+        return True
 
     def _resolved(self, found: Any, known: dict[tuple[str, int], Schema | None]) -> Schema:
         """Return a schema of the client's type with its references.
 
         `known` has those so far by subject and version. None: its own references are not complete yet.
         """
+        if not isinstance(getattr(found, "schema_str", None), str):
+            raise self._not_a_registry()
         references = {}
         for reference in found.references or ():
             version = reference.subject, reference.version
@@ -137,7 +190,7 @@ class RegistryClient:
                     "refers to itself"
                 )
             references[reference.name] = schema
-        return Schema(found.schema_type or "AVRO", found.schema_str or "", references)
+        return Schema(found.schema_type or "AVRO", found.schema_str, references)
 
     def request(
         self,
@@ -148,8 +201,8 @@ class RegistryClient:
         """Send a request, and return the answer. `operation` completes the sentence: the registry refuses to ...
 
         Raises UnavailableError if the same request may succeed later, UnknownSchemaError if the schema, subject or
-        version does not exist (answers with a status of `unknown`), and RegistryError if the registry refuses the login
-        or the request.
+        version does not exist (answers of a registry with a status of `unknown`), and RegistryError if the registry
+        refuses the login or the request, or if the answer is not a registry's.
         """
         from confluent_kafka.schema_registry.common._httpx_compat import httpx
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -214,20 +267,19 @@ class RegistryClient:
             )
         if status in BUSY:
             return UnavailableError(f"{where} answers with status {status}")
-        if status in unknown:
-            return UnknownSchemaError(_shortened(error.error_message))
         if status in REDIRECTS:
             return RegistryError(f"{where} answers with a redirect ({status}): set registry.url to the final address")
-        if error.error_code == -1 or status == NOT_FOUND:
-            return self._not_a_registry(status)
+        has_code = isinstance(error.error_code, int) and error.error_code != NO_CODE
+        # The codes of registries begin with the status. The status alone is that of a path that does not exist.
+        if not has_code or error.error_code == NOT_FOUND:
+            return self._not_a_registry(status, has_code=has_code)
+        if status in unknown:
+            return UnknownSchemaError(_shortened(error.error_message))
         return RegistryError(f"{where} refuses to {operation}: {_shortened(error.error_message)} ({status})")
 
-    def _not_a_registry(self, status: int | None = None) -> RegistryError:
+    def _not_a_registry(self, status: int | None = None, *, has_code: bool = False) -> _ForeignAnswerError:
         answer = "is not that of a registry" if status is None else f"has status {status}, and is not a registry's"
-        return RegistryError(
-            f"schema registry at {self.url}: the answer {answer}: set registry.url to the address of its API, such as "
-            "https://registry:8081 or https://registry:8080/apis/ccompat/v7"
-        )
+        return _ForeignAnswerError(f"schema registry at {self.url}: the answer {answer}", status, has_code=has_code)
 
     def _failed(self, error: Exception) -> SkewlessError:
         """Return the error for a request without an answer."""

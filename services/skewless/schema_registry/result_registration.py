@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from skewless.errors import ConfigurationError, UnknownSchemaError
@@ -41,15 +42,14 @@ def register(
     except UnknownSchemaError:  # the subject is new
         is_compatible = True
     if not is_compatible:
-        latest = client.wait(
-            partial(client.request, f"read the schema of {subject}", lambda client: client.get_latest_version(subject))
-        )
+        read = partial(client.request, f"read the schema of {subject}", methodcaller("get_latest_version", subject), ())
+        latest = client.wait(read)
         differing = "; ".join(differences(latest.schema.schema_str, text))
         raise ConfigurationError(
             f"{setting}: the registry has an incompatible schema of {subject}"
             f"{f' ({differing})' if differing else ''}: keep these results as they are, or name the pipeline otherwise"
         )
-    return client.wait(partial(client.request, f"register the schema of {subject}", send))
+    return client.wait(partial(client.request, f"register the schema of {subject}", send, unknown=()))
 
 
 def differences(registered: str, current: str) -> Iterator[str]:

@@ -127,9 +127,18 @@ def processed(tested: Pipeline) -> int:
     return tested.tuples("tuples") + tested.count("late")
 
 
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (None, "no schema registry answers"),
+        (404, "/apis/ccompat/v7: the answer has status 404, and is not a registry's"),
+    ],
+    ids=["down", "without-route"],
+)
 def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
-    broker: str, registry_server: RegistryServer, tmp_path: Path
+    broker: str, registry_server: RegistryServer, tmp_path: Path, status: int | None, words: str
 ) -> None:
+    """Also if an ingress in front of the registry has no route to it, and answers itself."""
     subject = f"{tmp_path.name}-value"
     known, unknown = registry_server.register(subject, FIRST), registry_server.register(subject, RENAMED)
     gate = Gate(registry_server.port, port=free_ports(1)[0])
@@ -145,20 +154,23 @@ def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
 
         tested.source.send((at, written(FIRST, known, record)) for at, record in before)
         until(lambda: processed(tested) == len(before), each=poll)
-        opened.close()
+        if status is None:
+            opened.close()
+        gate.status, gate.content = status, b"<html><h1>404 page not found</h1></html>"
         # Partition 0 goes on with a cached schema, partition 1 waits.
         choice = {0: (FIRST, known), 1: (RENAMED, unknown)}
         tested.source.send((at, written(*choice[at], record)) for at, record in after)
         cached = sum(at == 0 for at, _ in after)
         log = tested.folder / "splitter-0.log"
         until(lambda: processed(tested) == len(before) + cached, each=poll)
-        until(lambda: f"waits for schema {unknown}: no schema registry answers" in log.read_text(), each=poll)
+        until(lambda: f"waits for schema {unknown}: " in log.read_text() and words in log.read_text(), each=poll)
         port = supervisor.processes["splitter-0"].metrics_port
-        until(lambda: f"waits for schema {unknown}: no schema registry answers" in readiness(port), each=poll)
+        until(lambda: f"waits for schema {unknown}: " in (found := readiness(port)) and words in found, each=poll)
         assert tested.count("dead-letters") == 0
-        with gate.running():
+        gate.status = None
+        with gate.running() if status is None else contextlib.nullcontext():
             until(lambda: processed(tested) == len(before) + len(after), each=poll)
-    with gate.running():  # a start needs the registry
+    with gate.running():  # a start needs the registry, and the first gate is closed
         assert tested.drain()
     assert differences(tested, truth(as_json(tested, [*before, *after]))) == []
     assert tested.count("dead-letters") == 0

@@ -27,7 +27,7 @@ from skewless.config.result_codec import (
     result_reader,
     result_writer,
 )
-from skewless.errors import ConfigurationError, UnreachableError
+from skewless.errors import ConfigurationError, RegistryError, UnreachableError
 from skewless.schema_registry.result_schemas import REGISTRY_TYPES, SchemaFormat
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.joined import JoinedRecord
@@ -120,6 +120,18 @@ def test_writer_whose_subject_is_unknown_to_the_check_registers_it(registry_serv
         value = result_writer(settings).encode(record_of(settings))
     subject = aggregates_output(settings).subject
     assert registry_server.get(f"/subjects/{subject}/versions/latest")["id"] == int.from_bytes(value[1:5], "big")
+
+
+def test_writer_whose_address_is_not_a_registry_is_refused_in_one_line(registry_server: RegistryServer) -> None:
+    """The answer 404 of an ingress does not mean that the subject is new."""
+    gate = Gate(registry_server.port, status=404, content=b"<html>")
+    with gate.running(), pytest.raises(RegistryError, match=r"set registry\.url to the address of") as refused:
+        result_writer(settings_of(gate.url, "avro"))
+    assert refused.value.exit_code == 3
+    gate.status, gate.part = 404, "/versions"
+    gate.content = b'{"error_code": 40401, "message": "Subject not found."}'
+    with gate.running(), pytest.raises(RegistryError, match="refuses to register the schema of"):
+        result_writer(settings_of(gate.url, "avro"))
 
 
 def join_of(url: str, schema_format: str, **join: Any) -> PipelineSettings:

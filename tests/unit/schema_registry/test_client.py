@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from skewless.errors import RegistryError, UnavailableError
+from skewless.errors import RegistryError, UnavailableError, UnknownSchemaError
 from skewless.schema_registry.client import RegistryClient
+from skewless.schema_registry.schema import SchemaId
 from skewless.schema_registry.settings import RegistrySettings
 
 Answer = Callable[[str], tuple[int, Any]]
@@ -94,6 +96,81 @@ def test_client_schema_with_too_many_references_or_with_itself_is_refused(server
         client_of(server).schema(1)
     server.add("/subjects/s2/versions/1", ["s0"])
     with pytest.raises(RegistryError, match="version 1 of subject s0 refers to itself"):
+        client_of(server).schema(1)
+
+
+GUID = UUID(int=7)
+HTML = b"<html><h1>404 page not found</h1></html>"
+NO_SCHEMA = {"error_code": 40403, "message": "Schema not found"}
+NO_PATH = {"error_code": 404, "message": "HTTP 404 Not Found"}
+NO_ROUTE = {"message": "no Route matched with those values"}
+
+
+@pytest.mark.parametrize(
+    ("schema_id", "status", "content", "error"),
+    [
+        (1, 404, NO_SCHEMA, UnknownSchemaError),
+        (1, 404, NO_PATH, UnknownSchemaError),
+        (1, 422, {"error_code": 422, "message": "invalid id"}, UnknownSchemaError),
+        (GUID, 404, NO_SCHEMA, UnknownSchemaError),
+        (GUID, 404, b"", UnknownSchemaError),
+        (GUID, 404, "Not Found", UnknownSchemaError),
+        (1, 404, HTML, UnavailableError),
+        (1, 404, b"", UnavailableError),
+        (1, 404, NO_ROUTE, UnavailableError),
+        (1, 404, "Not Found", UnavailableError),
+        (1, 404, {"error_code": "NOT_FOUND", "message": "no path"}, UnavailableError),
+        (1, 400, HTML, UnavailableError),
+        (1, 421, b"", UnavailableError),
+        (1, 200, HTML, UnavailableError),
+        (1, 200, {"status": "ok"}, UnavailableError),
+        (GUID, 200, {"status": "ok"}, UnavailableError),
+        (GUID, 400, HTML, UnavailableError),
+    ],
+)
+def test_client_schema_is_unknown_only_if_the_registry_says_so(
+    schema_id: SchemaId, status: int, content: Any, error: type[Exception], server: Server
+) -> None:
+    """An ingress without its route answers, too. A registry without GUIDs has no code for them, as Apicurio's."""
+    kind = "guids" if schema_id == GUID else "ids"
+    server.answers[f"/schemas/{kind}/{schema_id}"] = lambda _authorization: (status, content)
+    with pytest.raises(error) as caught:
+        client_of(server).schema(schema_id)
+    if error is UnavailableError:
+        assert f"schema registry at {server.url}: the answer " in str(caught.value)
+        assert "set registry.url" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [HTML, NO_PATH])
+@pytest.mark.parametrize("schema_id", [1, GUID])
+def test_client_schema_is_not_unknown_while_no_path_leads_to_the_registry(
+    schema_id: SchemaId, content: Any, server: Server
+) -> None:
+    kind = "guids" if schema_id == GUID else "ids"
+    for path in (f"/schemas/{kind}/{schema_id}", "/schemas/types"):
+        server.answers[path] = lambda _authorization: (404, content)
+    with pytest.raises(UnavailableError, match="the answer has status 404, and is not a registry's"):
+        client_of(server).schema(schema_id)
+
+
+def test_client_registry_that_has_guids_answers_with_a_code_for_an_unknown_one(server: Server) -> None:
+    server.add(f"/schemas/guids/{GUID}")
+    client = client_of(server)
+    assert client.schema(GUID).text == '"int"'
+    server.answers[f"/schemas/guids/{GUID}"] = lambda _authorization: (404, HTML)
+    with pytest.raises(UnavailableError):
+        client.schema(GUID)
+
+
+def test_client_reference_is_unknown_only_if_the_registry_says_so(server: Server) -> None:
+    server.add("/schemas/ids/1", ["country"])
+    server.add(f"/schemas/guids/{GUID}", ["country"])
+    server.answers["/subjects/country/versions/1"] = lambda _authorization: (404, HTML)
+    for schema_id in (1, GUID):
+        with pytest.raises(UnavailableError):
+            client_of(server).schema(schema_id)
+    server.answers["/subjects/country/versions/1"] = lambda _authorization: (404, {**NO_SCHEMA, "error_code": 40402})
+    with pytest.raises(UnknownSchemaError):
         client_of(server).schema(1)
 
 
