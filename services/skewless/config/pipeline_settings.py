@@ -40,6 +40,7 @@ from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSe
 from skewless.parsing.field_settings import Instant
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.validation import EventTimeRules
+from skewless.schema_registry.result_schemas import result_schema
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.sql.table import ResultTable, top_table
@@ -467,6 +468,7 @@ class PipelineSettings(SettingsModel):
                 *self._top_problems(results),
                 *self._key_part_problems(results),
                 *self._table_problems(results),
+                *self._result_name_problems(results),
             ]
         problems += [*self._topic_problems(), *self._schema_problems()]
         if problems:
@@ -522,6 +524,17 @@ class PipelineSettings(SettingsModel):
         for i, part in enumerate(self.splitter.key.parts):
             if part.lower() in names:
                 yield f"splitter.key.fields.{i}.name: {part} is a result of aggregator.aggregates; set another name"
+
+    def _result_name_problems(self, results: Sequence[ResultField]) -> Iterator[str]:
+        """Yield a line for each result or part of a key whose name a schema of the results cannot have."""
+        chosen = self.aggregator.format
+        if chosen != "json":
+            schema = result_schema(self.name, results, self.aggregator.numbers, self.splitter.key.parts)
+            for problem in schema.name_problems(chosen):
+                yield (
+                    f"aggregator.format: {chosen} cannot have these results and parts of the key: {problem}; name one "
+                    "otherwise"
+                )
 
     def _table_problems(self, results: Sequence[ResultField]) -> Sequence[str]:
         """Return a line for each name of the table of results that is not valid in a database."""

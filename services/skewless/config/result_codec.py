@@ -99,6 +99,8 @@ def _writer(
 ) -> ResultWriter:
     if output.format == "json":
         return ResultWriter(encode_json, public_headers(output.header))
+    # An encoder that cannot be built, for example without its package, must not leave a schema in the registry.
+    encoder(output.format, output.schema, 0)
     if report_wait is not None:
         report_wait(REGISTRY)
     schema_id = register(_client(settings), output.subject, output.format, output.schema, output.setting)

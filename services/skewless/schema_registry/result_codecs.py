@@ -233,6 +233,7 @@ def _message_type(schema: ResultSchema, numbers: Mapping[str, int] | None = None
         name=f"{schema.full_name}.proto", package=schema.namespace, syntax="proto3"
     )
     described = file.message_type.add(name=schema.record)
+    names = {column.name for column in schema.columns}
     for own_number, column in schema.numbered():
         position = own_number if numbers is None else numbers.get(column.name)
         if position is None:
@@ -244,10 +245,19 @@ def _message_type(schema: ResultSchema, numbers: Mapping[str, int] | None = None
             # What the compiler generates for `optional`.
             field.proto3_optional = True
             field.oneof_index = len(described.oneof_decl)
-            described.oneof_decl.add(name=f"_{column.name}")
+            described.oneof_decl.add(name=_oneof_name(column.name, names))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.full_name))
+
+
+def _oneof_name(field: str, names: set[str]) -> str:
+    """Return the name of what the compiler generates for an optional field, and add it to the names of the message."""
+    name = f"_{field.removeprefix('_')}"
+    while name in names:
+        name = f"X{name}"
+    names.add(name)
+    return name
 
 
 # Values

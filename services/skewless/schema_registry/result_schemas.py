@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -100,6 +100,20 @@ class ResultSchema:
             case "protobuf":
                 return self._protobuf()
 
+    def name_problems(self, schema_format: SchemaFormat) -> Iterator[str]:
+        """Yield a line for each field whose name the format cannot have, or which collides with that of another."""
+        names = [column.name for column in self.columns]
+        if schema_format == "json_schema":
+            return
+        for name in names:
+            if not name.isascii():
+                yield f"{name} has other characters than letters of English, digits and underscores"
+        if schema_format == "protobuf":
+            of_json: dict[str, str] = {}
+            for name in names:
+                if (first := of_json.setdefault(_json_name(name), name)) != name:
+                    yield f"{first} and {name} have the same name in the JSON of Protobuf"
+
     def avro(self) -> dict[str, Any]:
         """Return the schema in Avro."""
         fields = [
@@ -168,6 +182,11 @@ def pair_schema(pipeline: str) -> ResultSchema:
         Column("right_time", TIME),
     ]
     return ResultSchema("Joined", _namespace(pipeline), columns)
+
+
+def _json_name(name: str) -> str:
+    """Return the name of a field in the JSON of Protobuf."""
+    return re.sub("_+(.?)", lambda found: found[1].upper(), name)
 
 
 def _namespace(pipeline: str) -> str:

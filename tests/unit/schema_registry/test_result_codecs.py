@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from decimal import Decimal
 from typing import Any, get_args
 
@@ -13,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.result_codec import aggregates_output
-from skewless.errors import BadRecordError
+from skewless.config.result_codec import aggregates_output, result_writer
+from skewless.errors import BadRecordError, ConfigurationError
 from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.schema_registry.result_codecs import decoder, encoder
 from skewless.schema_registry.result_registration import differences
@@ -281,6 +282,73 @@ def test_json_that_is_no_pair_is_a_bad_record(value: bytes) -> None:
     to_json = decoder("json_schema", pair_schema("p"), lambda _: "")
     with pytest.raises(BadRecordError):
         to_json(value)
+
+
+def test_results_of_protobuf_with_the_name_of_a_generated_oneof_are_read() -> None:
+    """The compiler generates `_count` for the optional field `count`, unless a field has this name."""
+    settings = settings_of(format="protobuf", aggregates=["count", {"sum": "price", "as": "_count"}])
+    schema, parts = aggregates_output(settings).schema, settings.splitter.key.parts
+    record = aggregate_type(settings.results, "number", parts)("k", 0, 1, "DE", "Köln", 3, Decimal("1.50"), 1)
+    value = encoder("protobuf", schema, 7)(record)
+    found = json.loads(decoder("protobuf", schema, lambda _: schema.text("protobuf"))(value))
+    assert (found["count"], found["_count"]) == (3, 1.5)
+    file = compile_text(Schema("PROTOBUF", schema.text("protobuf")))
+    message: Any = message_factory.GetMessageClass(file.message_types_by_name["Aggregate"]).FromString(value[6:])
+    assert (message.count, getattr(message, "_count")) == (3, "1.50")  # noqa: B009 - not a private attribute
+
+
+SAME = "have the same name in the JSON of Protobuf"
+OTHERS = "has other characters than letters of English, digits and underscores"
+
+
+@pytest.mark.parametrize(
+    ("schema_format", "names", "words"),
+    [
+        ("protobuf", ["n1", "n_1"], f"n1 and n_1 {SAME}"),
+        ("protobuf", ["_", "__"], f"_ and __ {SAME}"),
+        ("protobuf", ["größe"], f"größe {OTHERS}"),
+        ("avro", ["größe"], f"größe {OTHERS}"),
+    ],
+)
+def test_results_whose_names_the_schema_cannot_have_are_refused(
+    schema_format: str, names: list[str], words: str
+) -> None:
+    aggregates = [{"sum": "price", "as": name} for name in names]
+    with pytest.raises(ValueError, match=f"{schema_format} cannot have these results and parts of the key: {words}; "):
+        settings_of(format=schema_format, aggregates=aggregates)
+    assert settings_of(format="json_schema", aggregates=aggregates).results
+
+
+def test_part_of_a_key_whose_name_the_schema_cannot_have_is_refused() -> None:
+    document = {
+        "name": "p",
+        "source": {"topic": "t"},
+        "registry": {"url": "http://localhost:1"},
+        "splitter": {"key": {"fields": [{"field": "windowStart"}, {"field": "city"}]}},
+        "aggregator": {"format": "protobuf"},
+    }
+    with pytest.raises(ValueError, match=f"window_start and windowStart {SAME}"):
+        PipelineSettings.model_validate(document)
+
+
+@given(st.lists(st.from_regex("[a_][a1_]{0,3}", fullmatch=True), unique=True, max_size=4))
+def test_results_of_protobuf_that_are_not_refused_have_an_encoder(names: list[str]) -> None:
+    try:
+        settings = settings_of(
+            format="protobuf", aggregates=["count", *({"sum": "price", "as": name} for name in names)]
+        )
+    except ValueError as error:
+        assert SAME in str(error)  # noqa: PT017 - only some of the names are refused
+    else:
+        assert callable(encoder("protobuf", aggregates_output(settings).schema, 7))
+
+
+def test_writer_whose_encoder_cannot_be_built_does_not_ask_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    waits: list[str] = []
+    with pytest.raises(ConfigurationError, match="a package is missing"):
+        result_writer(settings_of(format="avro"), waits.append)
+    assert waits == []
 
 
 SIDES = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
