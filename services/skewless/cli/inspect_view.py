@@ -12,7 +12,7 @@ from rich.table import Table
 from skewless.cli.plain_text import field_label, printable
 from skewless.cli.wide_console import wide_console
 from skewless.kafka.consumer.offsets import uncommitted_records
-from skewless.lab.inspection.pipeline_file import unread_time_warning
+from skewless.lab.inspection.pipeline_file import OF_REGISTERED_KEYS, unread_time_warning
 from skewless.parsing.remedies import remedy_of
 
 SHOWN_KEYS = 10
@@ -29,6 +29,8 @@ def show(report: Mapping[str, Any]) -> None:
     """Print the measures of a topic."""
     console = wide_console()
     _show_records(console, report)
+    if report["has_registered_keys"]:
+        console.print(OF_REGISTERED_KEYS, soft_wrap=True)
     if not report["keys"]:
         console.print("\nNo candidate for a key: the records have no keys, and no field that groups them.")
         if not report["format"]["advice"]:

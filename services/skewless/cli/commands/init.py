@@ -100,7 +100,10 @@ def init(  # noqa: PLR0913 - click passes an argument per option
             f"topic {source}: no field can be the key; its records are {report['format']['description']}; {advice}"
         )
     if key is not None and report["keys"][0]["splitter"] is None:
-        raise CheckFailedError(f"--key: {key}: the keys are neither text in UTF-8 nor integers of 8 or 4 bytes")
+        reason = "are neither text in UTF-8 nor integers of 8 or 4 bytes"
+        if report["has_registered_keys"]:
+            reason = "have schemas of a registry: choose another key, then change it by docs/how-to/schema-registry.md"
+        raise CheckFailedError(f"--key: {key}: the keys {reason}")
     _require_times(source, report)
     choices = choices_of(report, key_is_chosen=key is not None)
     if name is not None:
@@ -135,9 +138,12 @@ def init(  # noqa: PLR0913 - click passes an argument per option
 def _print_part(report: Mapping[str, Any], sample: SampleRange) -> None:
     """Print which part of the topic was read, unless it is all of it."""
     from skewless.kafka.consumer.offsets import uncommitted_records
+    from skewless.lab.inspection.pipeline_file import OF_REGISTERED_KEYS
 
     if sample.records < sample.retained:
         click.echo(f"read: the newest {report['records']:,} records of {sample.retained:,} offsets; see --records")
+    if report["has_registered_keys"]:
+        click.echo(OF_REGISTERED_KEYS)
     if unread := report["uncommitted_offsets"]:
         click.echo(f"not read: {uncommitted_records(unread)}", err=True)
 

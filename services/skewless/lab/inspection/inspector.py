@@ -39,8 +39,9 @@ from skewless.parsing.field_settings import FieldRef, LimitSettings
 from skewless.parsing.formats.base import DetectedFormat, ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
-from skewless.parsing.source_records import SourceRecords
+from skewless.parsing.source_records import SourceRecords, last_header
 from skewless.parsing.validation import NO_TIME, TOO_FAR_AHEAD
+from skewless.schema_registry.schema import KEY_HEADER
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.wire.record import Headers
 
@@ -215,6 +216,7 @@ class Inspector:
                 "records": {str(partition): count for partition, count in by_partition.items()},
             },
             "keys": [candidate.to_json() for candidate in self._candidates],
+            "has_registered_keys": self._has_registered_keys,
             "times": [
                 {"name": name, **self._time_setting(name), **profile.to_json()}
                 for name, profile in self._times.items()
@@ -244,12 +246,13 @@ class Inspector:
         """
         record_keys = [value for records in first for value in records.keys]
         present = [value for value in record_keys if value is not None]
-        # A key in the wire format may have the size of an integer.
-        is_registered = bool(self._ids and ids_of(present))
-        self._encoding = None if is_registered else encoding_of(present)
+        # A key in the wire format may have the size of an integer. One with its schema in a header may look like text.
+        of_headers = any(last_header(headers, KEY_HEADER) for records in first for headers in records.headers)
+        self._has_registered_keys = of_headers or bool(self._ids and ids_of(present))
+        self._encoding = None if self._has_registered_keys else encoding_of(present)
         has_record_keys = bool(present) and len(present) >= MIN_KEY_SHARE * len(record_keys)
         found: dict[FieldRef, bool] = {}
-        if has_record_keys:
+        if has_record_keys and not self._has_registered_keys:
             # Keys that are many repeat rarely in the first records, so one of them that repeats is not unique. A
             # tombstone repeats the key of another record, also a unique one.
             missing_share = 1 - len(present) / len(record_keys)

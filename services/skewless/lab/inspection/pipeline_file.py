@@ -17,6 +17,10 @@ from skewless.lab.inspection.field_roles import FIRST_S, ISO, UNITS, groups_noth
 from skewless.lab.inspection.time_profile import RESOLUTIONS_MS, TOLERATED_SHARE
 from skewless.parsing.remedies import remedy_of
 
+OF_REGISTERED_KEYS = (
+    "The record keys have schemas of a registry. docs/how-to/schema-registry.md shows how splitter.key reads a field "
+    "of them."
+)
 WORKER_RATE = 100_000
 """Tuples per second that a worker processes without a cost of its own, on the safe side."""
 MIN_WORKERS, MAX_WORKERS = 4, 64

@@ -21,7 +21,7 @@ from skewless.lab.inspection.pipeline_file import unread_time_warning
 from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.source_records import RecordColumns
-from skewless.schema_registry.schema import VALUE_HEADER, prefix
+from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, prefix
 from skewless.spark.report.inspection_report import report as page
 from skewless.wire.record import Headers
 
@@ -93,6 +93,15 @@ def test_inspector_record_key_that_groups_nothing_comes_after_the_fields(keys: l
     found = inspected([keyed(keys)])
     assert [key["name"] for key in found["keys"]] == ["user", "record key"]
     assert found["loads"]
+
+
+@pytest.mark.parametrize("with_header", [1, 3])
+def test_inspector_record_key_with_a_schema_in_a_header_is_no_candidate(with_header: int) -> None:
+    keys = [b"\nalice" if number % 4 else b"\x06bob" for number in range(1000)]
+    headers = [() if number % with_header else ((KEY_HEADER, b"\x01id"),) for number in range(1000)]
+    found = inspected([RecordColumns(clicks(), START + 1000 * np.arange(1000), keys, headers)])
+    assert [key["name"] for key in found["keys"]] == ["user"]
+    assert found["has_registered_keys"]
 
 
 @pytest.mark.parametrize(("envelope", "form"), ENVELOPE_RECORDS)
