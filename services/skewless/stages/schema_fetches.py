@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, Protocol
 
 from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import UnavailableError
 from skewless.parsing.record_parser import NeededSchemas, RecordParser
+from skewless.schema_registry.cache import SchemaCache
 from skewless.schema_registry.client import pauses
 from skewless.schema_registry.schema import SchemaId
 from skewless.schema_registry.settings import REGISTRY
@@ -73,6 +73,8 @@ class SchemaFetches:
         self._queues: dict[TopicPartition, deque[MessageBatch]] = {}
         """Batches of the partitions that wait, without the first one."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._attempts: dict[tuple[SchemaCache[Any], SchemaId], asyncio.Task[None]] = {}
+        """Requests that are not answered yet. All partitions that need a schema wait for the same one."""
         self._reasons: dict[TopicPartition, str] = {}
 
     @property
@@ -98,7 +100,7 @@ class SchemaFetches:
             while True:
                 for cache, ids in self._needed(batch):
                     for schema_id in cache.missing(ids):
-                        await self._fetch(batch, partial(cache.fetch, schema_id, ids), schema_id)
+                        await self._fetch(batch, cache, schema_id, ids)
                 self._reasons.pop(batch.source, None)
                 await self._process(batch)
                 if not queue:
@@ -111,13 +113,16 @@ class SchemaFetches:
             self._queues.pop(batch.source, None)
             self._reasons.pop(batch.source, None)
 
-    async def _fetch(self, batch: MessageBatch, fetch: Callable[[], None], schema_id: SchemaId) -> None:
+    async def _fetch(
+        self, batch: MessageBatch, cache: SchemaCache[Any], schema_id: SchemaId, ids: Collection[SchemaId]
+    ) -> None:
         """Fetch a schema. Waits for the registry, unless the partition is revoked."""
         for pause in pauses():
-            if not self._is_current(batch):
+            # Another partition may have fetched it meanwhile.
+            if not self._is_current(batch) or not cache.missing([schema_id]):
                 return
             try:
-                await asyncio.to_thread(fetch)
+                await self._attempt(cache, schema_id, ids)
             except UnavailableError as error:
                 reason = f"partition {batch.partition} of {batch.topic} waits for schema {schema_id}: {error}"
                 if batch.source not in self._reasons:
@@ -126,3 +131,13 @@ class SchemaFetches:
                 await asyncio.sleep(pause)
             else:
                 return
+
+    def _attempt(self, cache: SchemaCache[Any], schema_id: SchemaId, ids: Collection[SchemaId]) -> Awaitable[None]:
+        """Return the request for a schema that is not answered yet, or a new one."""
+        sought = cache, schema_id
+        if sought not in self._attempts:
+            task = asyncio.get_running_loop().create_task(asyncio.to_thread(cache.fetch, schema_id, ids))
+            self._attempts[sought] = task
+            task.add_done_callback(lambda _task: self._attempts.pop(sought))
+        # A partition that is cancelled must not cancel the request of the others.
+        return asyncio.shield(self._attempts[sought])

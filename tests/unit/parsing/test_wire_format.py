@@ -57,6 +57,19 @@ def click(schema_id: SchemaId, key: str, value: int = 1) -> bytes:
     return prefix(schema_id) + encoded(AVRO[schema_id], {"key": key, "value": value})
 
 
+@pytest.mark.parametrize(("name", "value"), [("avro", prefix(9)), ("protobuf", prefix(5) + b"\0\x0a\1a")])
+def test_schema_without_a_field_of_the_settings_is_logged_once_for_all_parsers_with_them(
+    name: str, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The splitter has another parser for the records that it reads again at a start."""
+    settings = ParsingSettings.model_validate({"format": name, "key": {"field": "key"}})
+    settings.bind(RegistrySettings.model_validate({"url": "http://localhost:1"}))
+    for _ in range(2):
+        (invalid,) = RecordParser(settings).parse(RecordColumns([value], np.zeros(1, np.int64), [None], [()])).invalid
+        assert invalid[1].startswith("key field key is missing in schema ")
+    assert caplog.messages == [f"schema {value[4]} has no field for key.field of the settings"]
+
+
 @pytest.mark.parametrize("ids", [[7], [0x01020304], [GUID], [7, 0x01020304], [0x01020304, GUID, 7]])
 def test_records_are_read_with_the_schema_that_each_names(ids: list[SchemaId]) -> None:
     chosen = [ids[number % len(ids)] for number in range(6)]

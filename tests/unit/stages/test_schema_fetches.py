@@ -102,6 +102,27 @@ async def test_batches_of_a_partition_wait_in_order_and_others_go_on() -> None:
     assert tested.failures == []
 
 
+async def test_partitions_that_need_the_same_schema_fetch_it_once() -> None:
+    tested = Fetches()
+    tested.registry.available = {2}
+    await tested.submit(*((partition, 2) for partition in range(8)))
+    await tested.until_processed(8)
+    assert tested.registry.attempts == 1
+
+
+async def test_partitions_that_need_the_same_schema_all_wait_and_one_may_be_revoked() -> None:
+    tested = Fetches()
+    await tested.submit(*((partition, 2) for partition in range(8)))
+    await until_in_thread(lambda: len(tested.fetches.waiting) == 8)
+    tested.revoked = {0}
+    await until_in_thread(lambda: len(tested.fetches.waiting) == 7)
+    failed = tested.registry.attempts
+    tested.registry.available = {2}
+    await tested.until_processed(7)
+    assert tested.failures == []
+    assert tested.registry.attempts - failed <= 2, "one, and one that may have begun before"
+
+
 async def test_batch_that_arrives_when_the_last_waiting_one_is_processed_is_processed() -> None:
     tested = Fetches()
     tested.registry.available = {2}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -23,7 +22,6 @@ from skewless.parsing.formats.element_format import ElementFormat, Scan
 from skewless.parsing.formats.schema_format import SchemaFormatSettings
 from skewless.schema_registry.schema import Schema
 
-log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 NAMED = "__named_schemas"
 """Entry in which fastavro keeps the named types of a parsed schema."""
@@ -88,8 +86,7 @@ class Avro(ElementFormat[AvroSchema]):
         except (KeyError, TypeError, RecursionError) as error:
             # fastavro parses more than Avro has, such as a list as logicalType, and deeper schemas than are read here.
             raise ValueError(f"{type(error).__name__}: {error}") from None
-        if missing := self.missing_fields(required.absent):
-            log.warning("%s has no field for %s of the settings", label, ", ".join(missing))
+        self.warn_of_missing(required.absent, label)
         return AvroSchema(label, required, optional, plain)
 
     def document(self, schema: AvroSchema, payload: bytes) -> bytes:

@@ -86,6 +86,11 @@ class ElementFormat(SchemaFormat[Compiled]):
         paths = {self._wanted.paths[slot] for slot in absent}
         return sorted(f"{name}.field" for name, path in self._required.items() if path in paths)
 
+    def warn_of_missing(self, absent: frozenset[int], label: str) -> None:
+        """Log a warning if fields of the settings are absent in a schema."""
+        if missing := self.missing_fields(absent):
+            self._warn(f"{label} has no field for {', '.join(missing)} of the settings")
+
     def _broken(self, scan: Scan) -> Problems:
         """Return the reasons of the records that are not valid in the schema, by their index in the scan."""
         errors = scan.found.errors

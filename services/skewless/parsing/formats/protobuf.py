@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +22,6 @@ from skewless.parsing.protobuf.plan import plan_of
 from skewless.parsing.protobuf.reader import ERRORS, precompile, read
 from skewless.schema_registry.schema import Schema
 from skewless.settings_base import InvalidSettingsError
-
-log = logging.getLogger(__name__)
 
 Indexes = tuple[int, ...]
 FIRST: Indexes = (0,)
@@ -155,8 +152,8 @@ class Protobuf(ElementFormat[ProtobufSchema]):
             if descriptor is None:  # not kept: a broken record may name any message
                 return None
             schema.plans[at] = plan = plan_of(descriptor, wanted)
-            if not optional and (missing := self.missing_fields(plan.absent)):
-                log.warning("%s has no field for %s of the settings", schema.label, ", ".join(missing))
+            if not optional:
+                self.warn_of_missing(plan.absent, schema.label)
         return schema.plans[at]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from skewless.parsing.source_records import SourceRecords, last_header
 from skewless.schema_registry.cache import SchemaCache, Unusable
 from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, Schema, SchemaId, split_prefix
 from skewless.schema_registry.settings import RegistrySettings
+
+log = logging.getLogger(__name__)
 
 NO_SCHEMA_ID = "no schema id: the first byte is neither 0 nor 1"
 NUMBER_BYTES = 5
@@ -42,6 +45,8 @@ class SchemaFormatSettings(FormatSettings):
         "schema in the section `registry`.",
     )
     _registry: RegistrySettings | None = PrivateAttr(None)
+    _warnings: set[str] = PrivateAttr(default_factory=set)
+    """Warnings that are logged already. A process may have several parsers with the same settings."""
 
     @property
     def registry(self) -> RegistrySettings:
@@ -54,6 +59,12 @@ class SchemaFormatSettings(FormatSettings):
         """Set the registry of the schemas; see `FormatSettings.bind`."""
         self._registry = registry
         return missing_registry(self.name) if registry is None and self.schema_ is None else None
+
+    def warn_once(self, warning: str) -> None:
+        """Log a warning about a schema, unless a parser with these settings has logged it."""
+        if warning not in self._warnings:
+            self._warnings.add(warning)
+            log.warning("%s", warning)
 
 
 def missing_registry(name: str) -> str:
@@ -88,6 +99,7 @@ class SchemaFormat(Format, Generic[Compiled]):
 
     def __init__(self, settings: SchemaFormatSettings, fields: FieldSettings) -> None:
         self._limits = fields.limits
+        self._warn = settings.warn_once
         self._file_schema: Compiled | None = None
         if settings.schema_ is not None:
             self._file_schema = self.compile_file(FilePath(settings.schema_))
