@@ -37,6 +37,7 @@ from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.converters import LAST_INSTANT
 from skewless.parsing.field_settings import FieldRef, LimitSettings
 from skewless.parsing.formats.base import DetectedFormat, ParsedBatch
+from skewless.parsing.formats.schema_format import SchemaFormatSettings
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords, last_header
@@ -456,6 +457,8 @@ def _is_any_near(times: NDArray[np.float64], others: Iterable[NDArray[Any]]) -> 
 def _parser(splitter: Mapping[str, Any], registry: RegistrySettings | None) -> RecordParser:
     settings = ParsingSettings.model_validate(splitter)
     settings.format.bind(registry)
+    if isinstance(settings.format, SchemaFormatSettings):
+        settings.format.silence()
     return RecordParser(settings)
 
 

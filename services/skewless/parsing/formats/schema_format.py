@@ -45,8 +45,8 @@ class SchemaFormatSettings(FormatSettings):
         "schema in the section `registry`.",
     )
     _registry: RegistrySettings | None = PrivateAttr(None)
-    _warnings: set[str] = PrivateAttr(default_factory=set)
-    """Warnings that are logged already. A process may have several parsers with the same settings."""
+    _warnings: set[str] | None = PrivateAttr(default_factory=set)
+    """Warnings that are logged already. A process may have several parsers with the same settings. None: log none."""
 
     @property
     def registry(self) -> RegistrySettings:
@@ -60,9 +60,13 @@ class SchemaFormatSettings(FormatSettings):
         self._registry = registry
         return missing_registry(self.name) if registry is None and self.schema_ is None else None
 
+    def silence(self) -> None:
+        """Log no warning about a schema, because the settings are only tried out."""
+        self._warnings = None
+
     def warn_once(self, warning: str) -> None:
         """Log a warning about a schema, unless a parser with these settings has logged it."""
-        if warning not in self._warnings:
+        if self._warnings is not None and warning not in self._warnings:
             self._warnings.add(warning)
             log.warning("%s", warning)
 

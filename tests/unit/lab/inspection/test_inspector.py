@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.avro import encoded, record_of
 from helpers.envelopes import RECORDS as ENVELOPE_RECORDS
 from helpers.envelopes import TIME_MS
 from skewless.cli.inspect_view import show
@@ -21,7 +22,9 @@ from skewless.lab.inspection.pipeline_file import unread_time_warning
 from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.source_records import RecordColumns
-from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, prefix
+from skewless.schema_registry.client import RegistryClient
+from skewless.schema_registry.schema import KEY_HEADER, VALUE_HEADER, Schema, prefix
+from skewless.schema_registry.settings import RegistrySettings
 from skewless.spark.report.inspection_report import report as page
 from skewless.wire.record import Headers
 
@@ -146,6 +149,29 @@ def test_inspector_schema_ids_without_a_registry_are_reported_with_advice(
     output = capsys.readouterr().out
     assert "format      binary with schema ids 7, 42 of a registry; " in output
     assert "advice      add --registry URL" in output
+
+
+def test_inspector_with_a_registry_does_not_warn_of_the_fields_that_it_tries_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The candidates for the key are no settings of the user. The report has the share of invalid records."""
+    schemas = {7: record_of("Click", user="string", country="string"), 9: record_of("View", page="string")}
+    monkeypatch.setattr(
+        RegistryClient, "schema", lambda _client, schema_id: Schema("AVRO", json.dumps(schemas[schema_id]))
+    )
+    values: list[bytes | None] = [
+        encoded(schemas[7], {"user": f"u{i % 7}", "country": f"c{i % 3}"}, 7)
+        if i % 10
+        else encoded(schemas[9], {"page": "/"}, 9)
+        for i in range(100)
+    ]
+    records = batch(values)
+    inspector = Inspector([records], None, RegistrySettings.model_validate({"url": "http://localhost:1"}))
+    inspector.add(records)
+    keys = inspector.report()["keys"]
+    assert {"user", "country"} <= {key["name"] for key in keys}
+    assert [key["invalid_share"] for key in keys if key["name"] == "user"] == [0.1]
+    assert caplog.messages == []
 
 
 def test_inspector_json_with_schema_ids_in_headers_is_json() -> None:
