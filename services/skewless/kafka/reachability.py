@@ -31,6 +31,10 @@ WITHOUT_TLS = "connecting to a PLAINTEXT broker listener"
 """Part of librdkafka's error if a listener without TLS closes the connection of a client with TLS."""
 UNVERIFIED = "certificate verify failed"
 """Part of librdkafka's error if a client does not accept a listener's certificate. It does not say why."""
+UNVERIFIED_CAUSES = (
+    "cannot be verified: kafka.tls.ca lacks its authority, or it has expired, or it is not for this host name"
+)
+"""Text in place of that error, after the certificate as the subject."""
 TLS_ALERT = "SSL alert"
 """Part of librdkafka's error if a listener ends the TLS handshake, for example because of the client's certificate."""
 REMEDY_OF_ALERT = "correct kafka.tls or kafka.security_protocol: the listener refuses this client's certificate"
@@ -79,7 +83,7 @@ def wait_until_reachable(
         if WITHOUT_TLS not in errors.get(error.code(), ""):
             errors[error.code()] = error.str()
         if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:  # noqa: SLF001
-            refusal[:] = [error.str()]
+            refusal[:] = [f"its certificate {UNVERIFIED_CAUSES}" if UNVERIFIED in error.str() else error.str()]
         if error.code() == KafkaError._AUTHENTICATION and not error.str().startswith(WITHOUT_LOGIN):  # noqa: SLF001
             deadline = min(deadline, time.monotonic() + REFUSED_S)
 
@@ -114,11 +118,10 @@ def _error(refusal: Sequence[str], errors: Mapping[int, str], options: Mapping[s
             f"no token for Kafka at {servers}: {refusal[0].removeprefix(WITHOUT_LOGIN)}; "
             "check that the identity provider runs, and correct kafka.sasl.oauthbearer"
         )
-    if refusal and UNVERIFIED in refusal[0]:
+    if refusal and UNVERIFIED_CAUSES in refusal[0]:
         return BrokerError(
-            f"the certificate of Kafka at {servers} cannot be verified: kafka.tls.ca lacks its authority, or it has "
-            "expired, or it is not for this host name; correct kafka.tls.ca or kafka.bootstrap_servers, or set "
-            "kafka.tls.verify_hostname to false"
+            f"the certificate of Kafka at {servers} {UNVERIFIED_CAUSES}; correct kafka.tls.ca or "
+            "kafka.bootstrap_servers, or set kafka.tls.verify_hostname to false"
         )
     if refusal:
         return BrokerError(

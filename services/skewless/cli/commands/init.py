@@ -119,7 +119,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
-    _print_part(report, sample)
+    _print_unread(report, sample)
     first = usable_keys(report)[0]["name"]
     if yes and first != choices.key["name"]:
         click.echo(f"not key {field_label(first)}: it is constant, unique, or missing in many records; see --key")
@@ -135,8 +135,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     click.echo(f"then: skewless results -f {output}")
 
 
-def _print_part(report: Mapping[str, Any], sample: SampleRange) -> None:
-    """Print which part of the topic was read, unless it is all of it."""
+def _print_unread(report: Mapping[str, Any], sample: SampleRange) -> None:
+    """Print what was not read of the topic: older records, keys with schemas, and records of open transactions."""
     from skewless.kafka.consumer.offsets import uncommitted_records
     from skewless.lab.inspection.pipeline_file import OF_REGISTERED_KEYS
 
