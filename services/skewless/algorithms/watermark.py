@@ -22,6 +22,10 @@ Deadlines = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 MAX_WATERMARK = 253_402_300_799_999
 """Watermark of an upstream partition that has ended (bounded run): last millisecond of the year 9999, exact in JSON."""
 
+MIN_WATERMARK = -62_135_596_800_000
+"""Watermark of an upstream partition that has ended in an earlier run and may go on: 0001-01-01T00:00:00Z, the first
+instant that a record can have. Without one, the next stage would take the last report, the end, for the present."""
+
 MAX_SOURCE_PARTITIONS = 3_000
 """Maximum upstream partitions of one partition: their watermarks must fit into the metadata of a committed offset."""
 
@@ -97,6 +101,10 @@ class WatermarkTracker:
     become idle independently. Without it, idle partitions count like others. Use this for worker partitions: each
     covers all source partitions, so they become idle together, and one that is still idle while another is active has
     input left.
+
+    An upstream partition that has ended does not hold the watermark back either, until the next run begins: while
+    another one goes on, one that has ended in an earlier run may go on as well. So it holds the watermark back until it
+    reports, or until all have ended. Such an end is marked as idle, in reports and in checkpoints.
     """
 
     def __init__(self, upstreams: int, *, exclude_idle: bool = True) -> None:
@@ -110,8 +118,8 @@ class WatermarkTracker:
         """Update some upstream partitions. A watermark makes its partition active, unless `idle` contains it as well.
 
         The last watermark counts. It may be lower than the previous one: an idle partition became active and its stage
-        was restarted. A partition that is only in `idle` keeps its watermark. Raises ValueError for an unknown
-        partition, before any update.
+        was restarted. A partition that is only in `idle` keeps its watermark, but is no longer at its end. Raises
+        ValueError for an unknown partition, before any update.
         """
         idle_partitions = list(idle)
         for partition in (*watermarks, *idle_partitions):
@@ -121,16 +129,19 @@ class WatermarkTracker:
             self._watermarks[partition], self._idle[partition] = watermark, False
         for partition in idle_partitions:
             self._idle[partition] = True
+            if partition not in watermarks and self._watermarks[partition] == MAX_WATERMARK:
+                self._watermarks[partition] = UNINITIALIZED
 
     def watermark(self) -> int | None:
         """Return the minimum over the active upstream partitions, or None while one of them has no watermark.
 
         If all are idle, return the maximum of their watermarks. If all have ended, return MAX_WATERMARK.
         """
-        not_ended = self._watermarks[self._watermarks != MAX_WATERMARK]
+        watermarks, _ = self._current()
+        not_ended = watermarks[watermarks != MAX_WATERMARK]
         if not not_ended.size:
             return MAX_WATERMARK
-        counted = self._watermarks[self._counted()]
+        counted = watermarks[self._counted()]
         # If all are idle, only the maximum does not depend on the split into batches: if the partition with the highest
         # watermark becomes idle last, the minimum over the active partitions was that watermark before. No window
         # closes early, because idle partitions do not hold the watermark back.
@@ -139,10 +150,10 @@ class WatermarkTracker:
 
     def slowest(self) -> list[int]:
         """Return the upstream partitions that hold the watermark back: those without one, or with the lowest one."""
-        counted = self._counted()
+        counted, (watermarks, _) = self._counted(), self._current()
         if not counted.any():
             return []
-        found: list[int] = np.flatnonzero(counted & (self._watermarks == self._watermarks[counted].min())).tolist()
+        found: list[int] = np.flatnonzero(counted & (watermarks == watermarks[counted].min())).tolist()
         return found
 
     def unreported(self) -> list[int]:
@@ -151,9 +162,13 @@ class WatermarkTracker:
         return found
 
     def state(self) -> WatermarkState:
-        """Return the watermark, and whether all upstream partitions that have not ended are idle."""
-        ended = self._watermarks == MAX_WATERMARK
-        return WatermarkState(self.watermark(), bool((self._idle | ended).all() and not ended.all()))
+        """Return the watermark, and whether all upstream partitions that have not ended are idle.
+
+        If all have ended: whether one of them has ended in an earlier run.
+        """
+        watermarks, idle = self._current()
+        ended = watermarks == MAX_WATERMARK
+        return WatermarkState(self.watermark(), bool(idle.any() if ended.all() else (idle | ended).all()))
 
     def ended(self) -> frozenset[int]:
         """Return the upstream partitions that have ended."""
@@ -161,7 +176,8 @@ class WatermarkTracker:
 
     def forget(self, partitions: Iterable[int]) -> None:
         """Forget what some upstream partitions have reported."""
-        self._watermarks[list(partitions)] = UNINITIALIZED
+        forgotten = list(partitions)
+        self._watermarks[forgotten], self._idle[forgotten] = UNINITIALIZED, False
 
     def forget_idle(self) -> None:
         """Forget which upstream partitions are idle."""
@@ -170,8 +186,20 @@ class WatermarkTracker:
     def _counted(self) -> NDArray[np.bool_]:
         """Return for each upstream partition whether it counts in the minimum."""
         # Ended partitions do not count: MAX_WATERMARK must not become the watermark while other partitions are idle.
-        not_ended: NDArray[np.bool_] = self._watermarks != MAX_WATERMARK
-        return not_ended & ~self._idle if self._exclude_idle else not_ended
+        watermarks, idle = self._current()
+        not_ended: NDArray[np.bool_] = watermarks != MAX_WATERMARK
+        return not_ended & ~idle if self._exclude_idle else not_ended
+
+    def _current(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Return the watermark of each upstream partition, and whether it is idle.
+
+        While one goes on, one that has ended in an earlier run has the lowest watermark and is not idle.
+        """
+        ended = self._watermarks == MAX_WATERMARK
+        earlier = ended & self._idle
+        if not earlier.any() or ended.all():
+            return self._watermarks, self._idle
+        return np.where(earlier, MIN_WATERMARK, self._watermarks), self._idle & ~earlier
 
     def grow(self, upstreams: int) -> None:
         """Add upstream partitions without a watermark, so that there are at least `upstreams`."""
@@ -211,7 +239,10 @@ class WatermarkTracker:
         return base64.b85encode(_TEXT_HEADER.pack(highest, lowest, step, width) + packed).decode()
 
     def decode(self, text: str) -> None:
-        """Replace all watermarks and idle flags by those of an encoded text. It may have fewer upstream partitions."""
+        """Replace all watermarks and idle flags by those of an encoded text. It may have fewer upstream partitions.
+
+        If all of them have ended, that was in an earlier run, unless the text says that it was for some of them only.
+        """
         raw = base64.b85decode(text)
         highest, lowest, step, width = _TEXT_HEADER.unpack_from(raw)
         packed = np.frombuffer(raw, dtype=np.uint8, offset=_TEXT_HEADER.size).reshape(-1, width)
@@ -221,7 +252,8 @@ class WatermarkTracker:
         watermarks = np.select([codes == 0, codes == 1], [UNINITIALIZED, MAX_WATERMARK], decoded)
         self._watermarks.fill(UNINITIALIZED)
         self._idle.fill(False)
-        self._watermarks[: len(watermarks)], self._idle[: len(watermarks)] = watermarks, saved & 1
+        idle = np.ones_like(saved) if (codes == 1).all() and not (saved & 1).any() else saved & 1
+        self._watermarks[: len(watermarks)], self._idle[: len(watermarks)] = watermarks, idle
         rounded = self._counted() & (self._watermarks != UNINITIALIZED)
         self._watermarks[rounded] = np.maximum(self._watermarks[rounded], lowest)
 

@@ -155,6 +155,6 @@ def _partitions(executor: StepExecutor, label: Callable[[TopicPartition], str]) 
 
 def _state(watermark: int | None, *, idle: bool) -> str:
     """Return how event time advances in a partition: the label `state` of a metric."""
-    if idle:
-        return "idle"
-    return {None: "unknown", MAX_WATERMARK: "ended"}.get(watermark, "active")
+    if watermark == MAX_WATERMARK:
+        return "ended"
+    return "idle" if idle else "unknown" if watermark is None else "active"

@@ -92,7 +92,9 @@ class StageStatus:
         reported = {
             partition: state.watermark for partition, state in enumerate(self.partitions) if state.watermark is not None
         }
-        tracker.update(reported, [partition for partition, state in enumerate(self.partitions) if state.idle])
+        # The end of an earlier run is marked as idle. To a user it is an end.
+        idle = [p for p, state in enumerate(self.partitions) if state.idle and state.watermark != MAX_WATERMARK]
+        tracker.update(reported, idle)
         return tracker.state()
 
     @property

@@ -6,6 +6,7 @@ import pytest
 from skewless.algorithms.watermark import (
     MAX_SOURCE_PARTITIONS,
     MAX_WATERMARK,
+    MIN_WATERMARK,
     WatermarkGenerator,
     WatermarkState,
     WatermarkTracker,
@@ -127,6 +128,35 @@ def test_watermark_tracker_ended_partition_does_not_end_idle_ones() -> None:
     assert watermarks.state() == WatermarkState(20, idle=True)
     watermarks.update({1: MAX_WATERMARK})
     assert watermarks.state() == WatermarkState(MAX_WATERMARK)
+
+
+@pytest.mark.parametrize("exclude_idle", [False, True])
+def test_watermark_tracker_partition_ended_in_an_earlier_run_holds_the_watermark_back(*, exclude_idle: bool) -> None:
+    earlier = WatermarkTracker(3, exclude_idle=exclude_idle)
+    earlier.update(dict.fromkeys(range(3), MAX_WATERMARK))
+    watermarks = WatermarkTracker(3, exclude_idle=exclude_idle)
+    watermarks.decode(earlier.encode())
+    assert watermarks.state() == WatermarkState(MAX_WATERMARK, idle=True)
+    watermarks.update({0: 20, 2: MAX_WATERMARK})
+    for _ in range(2):
+        assert watermarks.state() == WatermarkState(MIN_WATERMARK)
+        assert watermarks.slowest() == [1]
+        watermarks.decode(watermarks.encode())
+    watermarks.update({1: 30})
+    assert watermarks.state() == WatermarkState(20)
+    watermarks.update({0: MAX_WATERMARK, 1: MAX_WATERMARK})
+    assert watermarks.state() == WatermarkState(MAX_WATERMARK)
+
+
+def test_watermark_tracker_partitions_that_ended_in_different_runs_are_all_at_their_end() -> None:
+    watermarks = WatermarkTracker(2)
+    watermarks.update({0: MAX_WATERMARK, 1: MAX_WATERMARK}, idle=[1])
+    assert watermarks.state() == WatermarkState(MAX_WATERMARK, idle=True)
+    watermarks.update({}, idle=[1])
+    assert watermarks.ended() == frozenset({0})
+    assert watermarks.state() == WatermarkState(None, idle=True)
+    watermarks.forget([1])
+    assert watermarks.state() == WatermarkState()
 
 
 def test_watermark_tracker_without_idle_exclusion_counts_idle_partitions() -> None:

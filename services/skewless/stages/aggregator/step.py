@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultCondition, ResultField, selected
 from skewless.algorithms.duration_histogram import Histogram
-from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.watermark import MAX_WATERMARK, MIN_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.session_store import SessionStore
 from skewless.algorithms.windowing.sessions import SessionWindows
@@ -147,7 +147,7 @@ class AggregatorStep(WindowedStep):
             self._latency.observe(max(0, now - read_time) / 1000)
         self._read_times.clear()
         for partition, input_ in self._inputs.items():
-            watermark = input_.watermarks.watermark()
+            watermark, ended_earlier = input_.watermarks.state()
             input_.ended = watermark == MAX_WATERMARK
             open_before = input_.windows.open
             reached = None
@@ -156,6 +156,9 @@ class AggregatorStep(WindowedStep):
                 # the watermark of the records.
                 newest, watermark = input_.windows.newest, input_.windows.end
                 reached = None if newest is None else newest - self._rules.lateness_ms
+                if ended_earlier:
+                    # A worker may be at the end of this run, and another one still at that of the run before.
+                    reached = MIN_WATERMARK
             for output in input_.windows.flush(watermark, now, reached):
                 if isinstance(output, Chunk):
                     yield chunk_output(self.changelog, partition, output, self._rules.write)

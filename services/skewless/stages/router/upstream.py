@@ -55,6 +55,8 @@ class Upstream:
         items = msgspec.json.decode(checkpoint)
         if not isinstance(items[0], dict):
             state = msgspec.convert(items, WatermarkState)
+            if state.watermark == MAX_WATERMARK:
+                state = state._replace(idle=True)  # it has ended in an earlier run: see `WatermarkTracker`
             self._apply({} if state == NOTHING_REPORTED else self._of_compact(state))
             return
         committed = msgspec.convert(items, _Checkpoint)
