@@ -58,6 +58,19 @@ def first(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return documents[:1] if len(documents) > 1 else []
 
 
+def without_first(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Remove the first record of a batch from the list itself."""
+    del documents[0]
+    return documents
+
+
+def taken(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Take all records out of the list itself."""
+    found = documents.copy()
+    documents.clear()
+    return found
+
+
 def numbered(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Depend on earlier calls."""
     return [{"k": str(next(CALLS))} for _ in documents]

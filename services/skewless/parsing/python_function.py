@@ -22,7 +22,7 @@ from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
 from skewless.parsing.envelopes import OpenedRecords
 from skewless.parsing.formats.base import Decoder
-from skewless.parsing.source_records import SourceRecords, with_values
+from skewless.parsing.source_records import RecordColumns, SourceRecords, with_values
 
 log = logging.getLogger(__name__)
 
@@ -76,13 +76,14 @@ class PythonFunction:
 
     def _outcomes(self, values: Sequence[bytes | None]) -> list[bytes | str | None]:
         """Return for each value the document, or the reason for which it is invalid."""
-        opened = self.open(_Values(values))
+        opened = self.open(RecordColumns(values, np.zeros(0, np.int64)))
         return [opened.invalid.get(row, value) for row, value in enumerate(opened.records.values)]
 
     def _call(self, documents: list[Any]) -> list[bytes | None]:
+        records = len(documents)  # the function may change the list
         results = list(self._function(documents))
-        if len(results) != len(documents):
-            raise _ResultError(f"returned {len(results)} results for {len(documents)} records")
+        if len(results) != records:
+            raise _ResultError(f"returned {len(results)} results for {records} records")
         return [None if result is None else _encoded(result) for result in results]
 
     def _call_each(
@@ -102,18 +103,6 @@ class PythonFunction:
                 invalid[row] = f"{SETTING} {_reason(error)}"
                 tracebacks[row] = _traceback(error)
         return results
-
-
-class _Values:
-    """Values of records without anything else. Implements `SourceRecords`."""
-
-    partition = 0
-    keys: Sequence[bytes | None] = ()
-    headers: Sequence[Any] = ()
-    timestamps = np.zeros(0, np.int64)
-
-    def __init__(self, values: Sequence[bytes | None]) -> None:
-        self.values = values
 
 
 def find_function(reference: str) -> Function:

@@ -88,8 +88,14 @@ def test_function_wrong_document_is_an_invalid_record(record: bytes, reason: str
     assert (parsed.keys, parsed.invalid) == (["a"], [(1, reason)])
 
 
-def test_function_wrong_number_of_documents_is_reported_per_record() -> None:
-    parsed = parse(settings(python="helpers.user_functions:first", **KEY), b'{"k":"a"}', b'{"k":"b"}')
+def test_function_that_empties_its_list_gives_the_tuples_of_its_documents() -> None:
+    parsed = parse(settings(python="helpers.user_functions:taken", **KEY), b'{"k":"a"}', b'{"k":"b"}')
+    assert (parsed.keys, parsed.invalid) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("function", ["first", "without_first"])
+def test_function_wrong_number_of_documents_is_reported_per_record(function: str) -> None:
+    parsed = parse(settings(python=f"helpers.user_functions:{function}", **KEY), b'{"k":"a"}', b'{"k":"b"}')
     reason = "splitter.python returned 0 results for 1 records"
     assert (parsed.keys, parsed.invalid) == ([], [(0, reason), (1, reason)])
 
