@@ -131,6 +131,12 @@ def test_protobuf_schema_file_that_cannot_be_used_is_refused(
         RecordParser(ParsingSettings.model_validate({"format": format_, "key": {"field": "user.id"}}))
 
 
+def test_protobuf_setting_of_a_field_that_the_schema_file_lacks_is_named(tmp_path: Path) -> None:
+    settings = {"key": {"field": "user.id"}, "value": {"field": "price", "times": "rate"}}
+    with pytest.raises(ConfigurationError, match=r"^value\.times: does not exist in schema click\.descriptors"):
+        parse([], tmp_path, settings)
+
+
 def test_protobuf_text_that_does_not_compile_or_leaves_its_folder_is_refused() -> None:
     with pytest.raises(ValueError, match="the compiler of Protobuf refuses it"):
         compile_text(Schema("PROTOBUF", "message"))
@@ -195,6 +201,26 @@ def parser_of(schema: Schema, key: dict[str, Any]) -> RecordParser:
     cache.client = Registry(schema)  # type: ignore[assignment]  # has the method that the cache calls
     cache.fetch(7)
     return parser
+
+
+@pytest.mark.parametrize("field", ["tag[]", "item[].sku", "labels[]", "labels.eu[].sku", "tags[][]"])
+def test_protobuf_field_that_is_no_list_in_the_schema_has_dead_letters(field: str) -> None:
+    fields = "string tag = 1; Item item = 2; map<string, Item> labels = 3; repeated string tags = 4;"
+    schema = Schema("PROTOBUF", f'syntax = "proto3"; message M {{ {fields} }} message Item {{ string sku = 1; }}')
+    parsed = parser_of(schema, {"field": field}).parse(RecordColumns.of_values([prefix(7) + b"\0"], np.zeros(1, int)))
+    assert parsed.invalid == [(0, f"key field {field} is missing in schema 7")]
+
+
+def test_protobuf_enum_has_its_first_name_and_a_field_with_two_names_one_value() -> None:
+    text = """
+    syntax = "proto3";
+    enum State { option allow_alias = true; UNKNOWN = 0; STARTED = 1; RUNNING = 1; }
+    message Job { State state = 1; sint64 user_id = 2; }
+    """
+    schema = Schema("PROTOBUF", text)
+    message = message_factory.GetMessageClass(compile_text(schema).message_types_by_name["Job"])(state=1, user_id=5)
+    fields = [{"field": name} for name in ("state", "user_id", "userId")]
+    assert keys_of(parser_of(schema, {"fields": fields}), message) == ['["STARTED","5","5"]']
 
 
 def base64_of(file: Any) -> Schema:

@@ -17,7 +17,7 @@ from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, value_fi
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import ExtractedFields, OptionalFields, is_part, source_label
 from skewless.parsing.formats.schema_format import SchemaFormat, SchemaFormatSettings
-from skewless.parsing.json_path import path_problems, paths_of
+from skewless.parsing.json_path import field_setting, path_problems, paths_of
 
 Compiled = TypeVar("Compiled")
 
@@ -84,7 +84,7 @@ class ElementFormat(SchemaFormat[Compiled]):
     def missing_fields(self, absent: frozenset[int]) -> list[str]:
         """Return the settings of fields whose slots are absent in a schema."""
         paths = {self._wanted.paths[slot] for slot in absent}
-        return sorted(f"{name}.field" for name, path in self._required.items() if path in paths)
+        return sorted(field_setting(name) for name, path in self._required.items() if path in paths)
 
     def warn_of_missing(self, absent: frozenset[int], label: str) -> None:
         """Log a warning if fields of the settings are absent in a schema."""

@@ -97,14 +97,14 @@ class _Builder:
     def _add_field(self, message: int, part: Any, path: Path) -> None:
         if not self._has_wanted(path):
             return
-        slot = self._slot(path)
         if not part.is_repeated:
-            self._add_value(message, part, path, slot, 0)
+            self._add_value(message, part, path, self._slot(path), 0)
         elif part.message_type is not None and part.message_type.GetOptions().map_entry:
-            self._add_map(message, part, path, slot)
-        elif self._has_wanted((*path, LIST)):
-            element = (*path, LIST)
-            self._add_value(message, part, element, self._slot(element), self.wanted.levels.index(element))
+            self._add_map(message, part, path, self._slot(path))
+        else:
+            self._slot(path, is_list=True)
+            if self._has_wanted(element := (*path, LIST)):
+                self._add_value(message, part, element, self._slot(element), self.wanted.levels.index(element))
 
     def _add_value(self, message: int, part: Any, path: Path, slot: int, level: int) -> None:
         """Add the row of a field, or of the elements of a repeated one."""
@@ -112,7 +112,9 @@ class _Builder:
             if part.type not in SCALARS or slot < 0:  # a group, or a scalar that a path goes through
                 return
             kind, leaf = SCALARS[part.type]
-            symbols = {value.number: value.name for value in part.enum_type.values} if part.type == ENUM_TYPE else {}
+            # Reversed, so that of several names of a number the first one counts.
+            values = reversed(part.enum_type.values) if part.type == ENUM_TYPE else ()
+            symbols = {value.number: value.name for value in values}
             is_default = not part.has_presence and level == 0
             self._row(message, part.number, kind, slot, LeafType(leaf, symbols=symbols), level, is_default=is_default)
             return
@@ -166,8 +168,9 @@ class _Builder:
         self.leaves.append(leaf)
         self.messages[message].append((number, kind, slot, level, *target, len(self.leaves), int(is_default)))
 
-    def _slot(self, path: Path) -> int:
-        if path not in self.wanted.paths:
+    def _slot(self, path: Path, *, is_list: bool = False) -> int:
+        """Return the slot of an element; -1 if there is none, or if a list is wanted and it is none."""
+        if path not in self.wanted.paths or (not is_list and self._has_wanted((*path, LIST))):
             return -1
         slot = self.wanted.paths.index(path)
         self.found.add(slot)

@@ -177,6 +177,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 break
             if message == GROUP:
                 continue
+            raw = value
             for row in range(messages[message, 0], messages[message, 1]):
                 if fields[row, 0] != number:
                     continue
@@ -191,7 +192,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 is_packed = level > 0 and wire == 2 and expected != 2
                 if wire != expected and not is_packed:
                     continue
-                inner = value
+                value = inner = raw  # another row may have the same field, by another name
                 stop = inner + length
                 while True:
                     if is_packed:
