@@ -8,16 +8,20 @@ from skewless.parsing.line_decoder import EMPTY
 
 SPLITTER = "splitter"
 _LIMITS = (
-    (re.compile(r"longer than \d+ bytes"), "to read longer records", "record_bytes"),
+    (re.compile(r"(record key: )?longer than \d+ bytes"), "to read longer records", "record_bytes"),
     (
         re.compile(r".* is longer than \d+ bytes, too long for a pattern"),
         "to search longer keys",
         "pattern_input_bytes",
     ),
-    (re.compile(r"(record )?key\b.* is longer than \d+ bytes"), "to accept longer keys", "key_bytes"),
+    (re.compile(r"(key|id)\b.* is longer than \d+ bytes"), "to accept longer keys", "key_bytes"),
     (re.compile(r".* is longer than \d+ bytes"), "to accept longer texts", "text_bytes"),
     (re.compile(r"more than \d+ tuples"), "to accept more tuples of a record", "tuples_per_record"),
-    (re.compile(r"nested deeper than \d+|.*\bis nested too deep"), "to read deeper records", "max_depth"),
+    (
+        re.compile(r"(record key: )?nested deeper than \d+|.*\bis nested too deep\b.*"),
+        "to read deeper records",
+        "max_depth",
+    ),
 )
 
 

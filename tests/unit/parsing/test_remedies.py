@@ -51,8 +51,32 @@ def test_remedy_of_a_record_names_the_setting_with_which_it_is_valid(
     assert remedy_of(reason) == remedy
 
 
-def test_remedy_of_a_side_of_a_join_names_its_section() -> None:
-    assert remedy_of("empty record", "join.left") is None
-    assert (
-        remedy_of("longer than 5 bytes", "join.left") == "to read longer records, raise join.left.limits.record_bytes"
-    )
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("empty record", None),
+        ("longer than 5 bytes", "to read longer records, raise join.left.limits.record_bytes"),
+        ("id field user is longer than 5 bytes", "to accept longer keys, raise join.left.limits.key_bytes"),
+        ("id is longer than 5 bytes", "to accept longer keys, raise join.left.limits.key_bytes"),
+        ("broken Avro: is nested too deep (schema 3)", "to read deeper records, raise join.left.limits.max_depth"),
+    ],
+)
+def test_remedy_of_a_side_of_a_join_names_its_section(reason: str, remedy: str | None) -> None:
+    assert remedy_of(reason, "join.left") == remedy
+
+
+@pytest.mark.parametrize(
+    ("key", "limits", "remedy"),
+    [
+        (b'{"k":"aaaa"}', {"record_bytes": 5}, "to read longer records, raise splitter.limits.record_bytes"),
+        (b'{"k":[[[]]]}', {"max_depth": 2}, "to read deeper records, raise splitter.limits.max_depth"),
+    ],
+)
+def test_remedy_of_a_record_key_with_a_format_names_the_setting(
+    key: bytes, limits: dict[str, int], remedy: str
+) -> None:
+    source = {"from": "record_key", "encoding": "json", "field": "k"}
+    parser = RecordParser(ParsingSettings.model_validate({"key": source, "limits": limits}))
+    ((_, reason),) = parser.parse(RecordColumns([b"{}"], np.zeros(1, np.int64), [key], [()])).invalid
+    assert reason.startswith("record key: ")
+    assert remedy_of(reason) == remedy
