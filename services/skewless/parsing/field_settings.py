@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from skewless.algorithms.value_type import Kind
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import EPOCH, FIRST_INSTANT, LAST_INSTANT, Unit
-from skewless.parsing.pattern import Pattern
+from skewless.parsing.pattern import Pattern, check_syntax
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
 FieldRef = str | Annotated[int, Field(ge=0, strict=True)]
@@ -188,14 +188,15 @@ class KeySettings(SettingsModel):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        return pattern if pattern is None else _checked_pattern(pattern)
+        return _checked(pattern, Pattern)
 
 
-def _checked_pattern(pattern: str) -> str:
-    try:
-        Pattern(pattern)
-    except ConfigurationError as error:
-        raise ValueError(str(error)) from None
+def _checked(pattern: str | None, check: Callable[[str], object]) -> str | None:
+    if pattern is not None:
+        try:
+            check(pattern)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
     return pattern
 
 
@@ -245,7 +246,7 @@ class ConditionSettings(SettingsModel):
     @field_validator("matches")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        return pattern if pattern is None else _checked_pattern(pattern)
+        return _checked(pattern, check_syntax)
 
 
 OPERATORS = {

@@ -27,8 +27,7 @@ class Pattern:
 
     def __init__(self, expression: str) -> None:
         """Raise ConfigurationError if the expression is invalid."""
-        if _BYTE_ESCAPE.search(expression):
-            raise ConfigurationError(r"\C may match a part of a character: remove it")
+        check_syntax(expression)
         groups = _groups(expression)
         if groups > 1:
             raise ConfigurationError("has more than one group: keep the group of the key, write the others as (?:...)")
@@ -48,7 +47,6 @@ class Pattern:
 
 def _groups(expression: str) -> int:
     """Return the number of groups, at most 2: Arrow raises an error if a replacement refers to a missing group."""
-    _check(expression)
     for number in (1, 2):
         try:
             _replace_matches([""], expression, rf"\{number}")
@@ -57,7 +55,10 @@ def _groups(expression: str) -> int:
     return 2
 
 
-def _check(expression: str) -> None:
+def check_syntax(expression: str) -> None:
+    """Raise ConfigurationError if an expression is invalid. It may have any number of groups."""
+    if _BYTE_ESCAPE.search(expression):
+        raise ConfigurationError(r"\C may match a part of a character: remove it")
     try:
         _replace_matches([""], expression, "")
     except pa.ArrowInvalid as error:

@@ -43,6 +43,7 @@ def met(**operators: Any) -> list[Any]:
         ({"at_least": 5, "below": 5.5}, ["5", " 5 ", "5.0", 5]),
         ({"at_most": 1.0}, [1]),
         ({"matches": "^[0-9]"}, ["5", "5.0", 5, 5.5, 1, 2**63]),
+        ({"matches": "(s)(al)e|(z)"}, ["sale"]),
         ({"matches": "al", "is_not": "nan"}, ["sale"]),
         ({"exists": True}, ENTRIES[:11] + ENTRIES[12:]),
         ({"exists": False}, [None]),
