@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from skewless.errors import UnknownSchemaError
-from skewless.schema_registry.client import RegistryClient
+from skewless.schema_registry.client import ReferencesError, RegistryClient
 from skewless.schema_registry.schema import Schema, SchemaId
 from skewless.schema_registry.settings import RegistrySettings
 
@@ -76,6 +76,8 @@ class SchemaCache(Generic[Compiled]):
             compiled = self._compile(schema_id, self.client.schema(schema_id))
         except UnknownSchemaError:
             compiled = UNKNOWN
+        except ReferencesError as error:
+            compiled = Unusable(f"one that {error.reason}")
         with self._lock:
             self._known[schema_id] = compiled
             excess = len(self._known) - max(CAPACITY, len(keep))

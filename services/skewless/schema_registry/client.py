@@ -85,6 +85,14 @@ class _ForeignAnswerError(RegistryError):
         """Whether it has a code as errors of registries have one."""
 
 
+class ReferencesError(RegistryError):
+    """The references of a schema cannot be followed, so no record can be read with it. `reason` begins with a verb."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"schema registry at {url}: a schema {reason}")
+        self.reason = reason
+
+
 class RegistryClient:
     """Requests to a schema registry. Each is one attempt, unless its name says that it waits. Safe in any thread."""
 
@@ -120,9 +128,10 @@ class RegistryClient:
             raise self._not_a_registry()
 
     def schema(self, schema_id: SchemaId) -> Schema:
-        """Return a schema with all schemas that it refers to. Raises the errors of `request`.
+        """Return a schema with all schemas that it refers to. Raises the errors of `request`, and ReferencesError.
 
-        An answer that is not a registry's raises UnavailableError: something in front of the registry may give it.
+        A schema of the type JSON has no references, because records are read without them. An answer that is not a
+        registry's raises UnavailableError: something in front of the registry may give it.
         """
         # Ids are those of any records, also of broken ones. A registry may refuse an id that cannot exist.
         if isinstance(schema_id, int) and schema_id > MAX_ID:
@@ -170,14 +179,12 @@ class RegistryClient:
         """
         if not isinstance(getattr(found, "schema_str", None), str):
             raise self._not_a_registry()
-        references = {}
-        for reference in found.references or ():
+        schema_type, references = found.schema_type or "AVRO", {}
+        for reference in (found.references or ()) if schema_type != "JSON" else ():
             version = reference.subject, reference.version
             if version not in known:
                 if len(known) == MAX_REFERENCES:
-                    raise RegistryError(
-                        f"schema registry at {self.url}: a schema refers to more than {MAX_REFERENCES} others"
-                    )
+                    raise ReferencesError(self.url, f"refers to more than {MAX_REFERENCES} others")
                 known[version] = None
                 answer = self.request(
                     f"read version {reference.version} of subject {reference.subject}",
@@ -185,12 +192,10 @@ class RegistryClient:
                 )
                 known[version] = self._resolved(answer.schema, known)
             if (schema := known[version]) is None:
-                raise RegistryError(
-                    f"schema registry at {self.url}: version {reference.version} of subject {reference.subject} "
-                    "refers to itself"
-                )
+                where = f"version {reference.version} of subject {reference.subject}"
+                raise ReferencesError(self.url, f"refers to {where}, which refers to itself")
             references[reference.name] = schema
-        return Schema(found.schema_type or "AVRO", found.schema_str, references)
+        return Schema(schema_type, found.schema_str, references)
 
     def request(
         self,

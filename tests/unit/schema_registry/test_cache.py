@@ -9,10 +9,13 @@ import pytest
 
 from skewless.errors import UnknownSchemaError
 from skewless.schema_registry.cache import CAPACITY, UNKNOWN, SchemaCache, Unusable
+from skewless.schema_registry.client import ReferencesError
 from skewless.schema_registry.schema import Schema, SchemaId
 from skewless.schema_registry.settings import RegistrySettings
 
 IDS = 10_000
+CYCLIC = -1
+"""Id of a schema whose references cannot be followed."""
 REGISTRY = RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})
 
 
@@ -24,6 +27,8 @@ class Server:
 
     def schema(self, schema_id: SchemaId) -> Schema:
         self.requests[schema_id] += 1
+        if schema_id == CYCLIC:
+            raise ReferencesError(REGISTRY.url, "refers to itself")
         if not isinstance(schema_id, int) or not 0 < schema_id <= IDS:
             raise UnknownSchemaError("unknown")
         return Schema("AVRO", f"{schema_id}")
@@ -80,3 +85,9 @@ def test_cache_with_unknown_ids_is_bounded_and_asks_again(cache: SchemaCache[str
     fetch(cache, [3 * IDS])
     fetch(cache, [3 * IDS])
     assert server.requests[3 * IDS] == 2
+
+
+def test_cache_schema_whose_references_cannot_be_followed_is_unusable(cache: SchemaCache[str], server: Server) -> None:
+    for _ in range(2):
+        assert fetch(cache, [CYCLIC, 1]) == [Unusable("one that refers to itself"), "1"]
+    assert server.requests[CYCLIC] == 1

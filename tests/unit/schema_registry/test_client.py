@@ -15,7 +15,7 @@ import pytest
 
 from skewless.errors import RegistryError, UnavailableError, UnknownSchemaError
 from skewless.schema_registry.client import RegistryClient
-from skewless.schema_registry.schema import SchemaId
+from skewless.schema_registry.schema import Schema, SchemaId
 from skewless.schema_registry.settings import RegistrySettings
 
 Answer = Callable[[str], tuple[int, Any]]
@@ -95,8 +95,16 @@ def test_client_schema_with_too_many_references_or_with_itself_is_refused(server
     with pytest.raises(RegistryError, match="refers to more than 100 others"):
         client_of(server).schema(1)
     server.add("/subjects/s2/versions/1", ["s0"])
-    with pytest.raises(RegistryError, match="version 1 of subject s0 refers to itself"):
+    with pytest.raises(RegistryError, match="refers to version 1 of subject s0, which refers to itself"):
         client_of(server).schema(1)
+
+
+def test_client_references_of_a_json_schema_are_not_fetched(server: Server) -> None:
+    references = [{"name": "s", "subject": "s", "version": 1}]
+    found = {"schema": "{}", "schemaType": "JSON", "references": references}
+    server.answers["/schemas/ids/1"] = lambda _authorization: (200, found)
+    assert client_of(server).schema(1) == Schema("JSON", "{}")
+    assert server.asked == ["/schemas/ids/1"]
 
 
 GUID = UUID(int=7)
