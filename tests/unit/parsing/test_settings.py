@@ -163,3 +163,15 @@ def test_format_registry_package_adds_a_format_by_entry_point(monkeypatch: pytes
         ParsingSettings.model_validate({"format": "shout", "key": {"lowercase": True}})
     with pytest.raises(ValidationError, match=r"unknown format whisper.*shout"):
         ParsingSettings.model_validate({"format": "whisper"})
+
+
+def test_format_registry_package_that_cannot_be_imported_is_refused_and_does_not_stop_detection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    added = EntryPoints([EntryPoint("broken", "no_such_module_of_anyone:F", "skewless.formats")])
+    monkeypatch.setattr(formats, "entry_points", lambda group: added.select(group=group))
+    problem = "format 'broken': no_such_module_of_anyone:F cannot be imported"
+    with pytest.raises(ValidationError, match=problem):
+        ParsingSettings.model_validate({"format": "broken"})
+    assert formats.all_formats() == BUILT_IN
+    assert problem in caplog.text

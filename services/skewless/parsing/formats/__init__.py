@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from importlib.metadata import entry_points
 from typing import Any, Self
 
@@ -28,6 +29,8 @@ __all__ = [
     "find_format",
 ]
 
+log = logging.getLogger(__name__)
+
 _GROUP = "skewless.formats"
 BUILT_IN: dict[str, type[Format]] = {
     "json": Json,
@@ -41,21 +44,35 @@ BUILT_IN: dict[str, type[Format]] = {
 
 
 def find_format(name: str) -> type[Format]:
-    """Return the format with this name, preferably a built-in one. Raises ConfigurationError if there is none."""
+    """Return the format with this name, preferably a built-in one.
+
+    Raises ConfigurationError if there is none, or if its package cannot be used.
+    """
     if name in BUILT_IN:
         return BUILT_IN[name]
     added = entry_points(group=_GROUP)
     if name not in added.names:
         raise ConfigurationError(unknown("format", name, [*BUILT_IN, *sorted(added.names)]))
-    found = added[name].load()
+    try:
+        found = added[name].load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"format {name!r}: {added[name].value} cannot be imported ({error}): repair its package"
+        ) from error
     if not (isinstance(found, type) and issubclass(found, Format)):
         raise ConfigurationError(f"format {name!r}: its package must be updated, {found!r} does not derive from Format")
     return found
 
 
 def all_formats() -> dict[str, type[Format]]:
-    """Return all formats by name, built-in ones first."""
-    return {name: find_format(name) for name in (*BUILT_IN, *sorted(entry_points(group=_GROUP).names))}
+    """Return all formats by name, built-in ones first. Logs a warning for each whose package cannot be used."""
+    formats = dict(BUILT_IN)
+    for name in sorted(entry_points(group=_GROUP).names):
+        try:
+            formats[name] = find_format(name)
+        except ConfigurationError as error:
+            log.warning("%s", error)
+    return formats
 
 
 class AddedFormatSettings(FormatSettings):
