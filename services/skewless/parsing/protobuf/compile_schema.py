@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import re
 import subprocess
@@ -21,6 +22,8 @@ MAP_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
 """Marks the message of a map's entries in the text that older versions of Confluent's registry write."""
 MARK = 521_893_407
 """Number of a field that such a message reserves instead, because the compiler refuses the option. Hardly in use."""
+
+NAME_ERRORS = (errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 
 
 def compile_text(schema: Schema) -> Any:
@@ -50,14 +53,12 @@ def compile_text(schema: Schema) -> Any:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path, part in {main: schema, **references}.items():
-            file = folder / path
-            if not file.resolve().is_relative_to(folder.resolve()):
+            if not (folder / path).resolve().is_relative_to(folder.resolve()):
                 raise ValueError("a reference is outside of the folder")
             if (descriptor := _descriptor(path, part.text)) is not None:
                 registered.file.append(descriptor)
-                continue
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(MAP_ENTRY.sub(f"reserved {MARK};", part.text), encoding="utf-8")
+            else:
+                _write(folder / path, MAP_ENTRY.sub(f"reserved {MARK};", part.text))
         files = _compiled(main, (registered, built_in), (folder, *includes))
     entries = [entry for file in files.file for entry in _marked(file.message_type)]
     for entry in entries:
@@ -66,6 +67,17 @@ def compile_text(schema: Schema) -> Any:
     if entries:
         files = _compiled(main, (files,))  # checks them
     return pool_of(files.file).FindFileByName(main)
+
+
+def _write(file: Path, text: str) -> None:
+    """Write a file and its folders. Raises ValueError if no file can have its name next to those that are there."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if error.errno not in NAME_ERRORS:
+            raise
+        raise ValueError("no file can have the name of a reference") from None
 
 
 def _descriptor(path: str, text: str) -> Any | None:
