@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skewless.parsing.avro import scan as avro
 from skewless.parsing.avro.plan import plan_of
-from skewless.parsing.elements import Plan, Scanned, WantedPaths
+from skewless.parsing.elements import Scanned, WantedPaths
 
 ERRORS: Final = {
     avro.TRUNCATED: "ends too early",
@@ -20,18 +20,8 @@ ERRORS: Final = {
     avro.MANY: "has too many elements for its size",
     avro.SYMBOL: "has an unknown symbol of an enum",
 }
-
-
-def read(  # noqa: PLR0913, PLR0917 - by position
-    plan: Plan,
-    wanted: WantedPaths,
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    max_depth: int,
-) -> Scanned:
-    """Scan records, which are at these positions of the data."""
-    return Scanned.of(avro.scan, plan, wanted, data, starts, ends, max_depth)
+read: Final = partial(Scanned.of, avro.scan)
+"""Scans records; see `Scanned.of`."""
 
 
 def precompile() -> None:

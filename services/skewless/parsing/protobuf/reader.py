@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skewless.parsing.elements import Plan, Scanned, WantedPaths
+from skewless.parsing.elements import Scanned, WantedPaths
 from skewless.parsing.protobuf import scan as protobuf
 from skewless.parsing.protobuf.plan import plan_of
 
@@ -16,18 +16,8 @@ ERRORS: Final = {
     protobuf.WIRE_TYPE: "has an unknown wire type",
     protobuf.DEEP: "is nested too deep",
 }
-
-
-def read(  # noqa: PLR0913, PLR0917 - by position
-    plan: Plan,
-    wanted: WantedPaths,
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    max_depth: int,
-) -> Scanned:
-    """Scan messages, which are at these positions of the data."""
-    return Scanned.of(protobuf.scan, plan, wanted, data, starts, ends, max_depth)
+read: Final = partial(Scanned.of, protobuf.scan)
+"""Scans messages; see `Scanned.of`."""
 
 
 def precompile() -> None:
