@@ -1,4 +1,4 @@
-"""Converts a column of fields to keys, values or times: exactly, and in the same way for every record format.
+"""Converts a column of fields to texts, values or times: exactly, and in the same way for every record format.
 
 Each conversion takes text or scalars of JSON. It returns the converted column and, by index, what is wrong with invalid
 entries, such as `is not ISO 8601`. The caller adds the field before it.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN
 from typing import Literal
@@ -18,8 +17,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.parsing.fixed_point import FixedPoint, Reread, Scalar
-from skewless.parsing.key_rules import KeyRules
-from skewless.parsing.pattern import DELIMITER, Pattern
 
 Unit = Literal["ms", "s", "us", "ns", "iso8601"]
 Problems = dict[int, str]
@@ -38,71 +35,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """The keys of a column of fields, and what is wrong with invalid ones."""
-
-    keys: list[str]
-    row_indices: NDArray[np.intp] | None
-    """Index of the field of each key. None: each field has exactly one key."""
-    problems: Problems
-    """By index of the key."""
-    unsearchable: Problems
-    """By index of the field, for fields that the pattern cannot be applied to. They have no keys."""
-
-
-class KeyConverter:
-    """Converts a column of key fields to keys: one step per setting of `KeySettings`, then a check of the length."""
-
-    def __init__(  # noqa: PLR0913 - keyword arguments, one per setting
-        self,
-        *,
-        strip_prefix: str,
-        pattern: str | None,
-        lowercase: bool,
-        rules: KeyRules | None,
-        key_bytes: int,
-        pattern_input_bytes: int,
-    ) -> None:
-        self._prefix = strip_prefix
-        self._pattern = Pattern(pattern) if pattern is not None else None
-        self._lowercase = lowercase
-        self._rules = rules
-        self._key_bytes = key_bytes
-        self._pattern_input_bytes = pattern_input_bytes
-
-    def convert(self, column: Sequence[Scalar]) -> KeyColumn:
-        """Return the keys of a column of fields."""
-        texts = texts_of(column)
-        if self._prefix:
-            texts = [text.removeprefix(self._prefix) for text in texts]
-        row_indices = None
-        unsearchable: Problems = {}
-        if self._pattern is not None:
-            unsearchable = self._unsearchable(texts)
-            if unsearchable:
-                texts = ["" if i in unsearchable else text for i, text in enumerate(texts)]
-            texts, row_indices = self._pattern.find(texts)
-        if self._lowercase:
-            texts = [text.lower() for text in texts]
-        if self._rules is not None:
-            texts, remaining = self._rules.apply(texts)
-            if remaining is not None:
-                row_indices = remaining if row_indices is None else row_indices[remaining]
-        return KeyColumn(texts, row_indices, self._too_long(texts), unsearchable)
-
-    def _unsearchable(self, texts: list[str]) -> Problems:
-        limit = self._pattern_input_bytes
-        problems = dict.fromkeys(_longer(texts, limit), f"is longer than {limit} bytes, too long for a pattern")
-        return problems | {
-            i: "contains U+FDD0, which is not a character" for i, t in enumerate(texts) if DELIMITER in t
-        }
-
-    def _too_long(self, keys: list[str]) -> Problems:
-        return dict.fromkeys(_longer(keys, self._key_bytes), f"is longer than {self._key_bytes} bytes")
-
-
-def _longer(texts: list[str], limit: int) -> list[int]:
+def longer(texts: list[str], limit: int) -> list[int]:
     """Return the indices of the texts with more than `limit` bytes of UTF-8."""
     # A character has at most 4 bytes, so most columns need not be encoded.
     if max(map(len, texts), default=0) * 4 <= limit:
@@ -150,7 +83,7 @@ def products(
 def texts(column: Sequence[Scalar], limit: int) -> tuple[pa.DictionaryArray, Problems]:
     """Convert scalars to texts of at most `limit` bytes."""
     entries = texts_of(column)
-    too_long = _longer(entries, limit)
+    too_long = longer(entries, limit)
     problems = dict.fromkeys(too_long, f"is longer than {limit} bytes")
     if too_long:
         entries = ["" if i in problems else text for i, text in enumerate(entries)]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from skewless.errors import ConfigurationError
 
 DELIMITER = "\ufdd0"
-"""Delimiter before and after each match: a Unicode noncharacter. `converters.py` rejects texts that contain it."""
+"""Delimiter before and after each match: a Unicode noncharacter. `KeyConverter` rejects texts that contain it."""
 
 _BYTE_ESCAPE = re.compile(r"(?:^|[^\\])(?:\\\\)*\\C")
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from skewless.parsing import converters
 from skewless.parsing.composite_key import CompositeKey
-from skewless.parsing.converters import KeyConverter, Problems, dates_with_times, is_missing, products, texts, times
+from skewless.parsing.converters import Problems, dates_with_times, is_missing, products, texts, times
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, ValueSettings, value_path
 from skewless.parsing.fixed_point import Reread, Scalar
 from skewless.parsing.formats.base import ExtractedFields, ParsedBatch, source_label
-from skewless.parsing.key_rules import KeyRules
+from skewless.parsing.key_converter import KeyConverter
 from skewless.parsing.source_records import SourceRecords
 
 log = logging.getLogger(__name__)
@@ -29,14 +29,7 @@ class TupleBuilder:
 
     def __init__(self, settings: FieldSettings) -> None:
         key = settings.key
-        self._keys = KeyConverter(
-            strip_prefix=key.strip_prefix,
-            pattern=key.pattern,
-            lowercase=key.lowercase,
-            rules=KeyRules(key.drop_if_contains, key.rename_if_contains),
-            key_bytes=settings.limits.key_bytes,
-            pattern_input_bytes=settings.limits.pattern_input_bytes,
-        )
+        self._keys = KeyConverter(key, settings.limits)
         self._composite = CompositeKey(settings) if key.fields else None
         self._values = {name: (value_path(settings, name), value) for name, value in settings.named_values.items()}
         self._rounded = Counter[str]()

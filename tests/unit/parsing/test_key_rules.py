@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skewless.parsing.key_rules import KeyRules
+from skewless.parsing.key_converter import KeyRules
 
 ODD = ["?", "\\", ".", "\0", "é", "\N{MATHEMATICAL SCRIPT CAPITAL X}", "(", "\n", "$"]
 TEXTS = st.lists(st.text("aAbBéÉ.?\\\0|", min_size=1, max_size=3), max_size=3)
