@@ -6,9 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from skewless.errors import ConfigurationError
 from skewless.parsing.field_settings import FieldRef, HeaderName, KeySettings, LimitSettings, TimeSettings
-from skewless.parsing.formats import BUILT_IN, find_format
+from skewless.parsing.formats import BUILT_IN
 from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.settings import FormatChoice, ParsingSettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
@@ -87,8 +86,5 @@ class JoinSideSettings(SettingsModel):
         if self.format.name not in BUILT_IN:
             names = ", ".join(BUILT_IN)
             return [*problems, f"format.name: must be one of {names}, because joined records contain both as JSON"]
-        try:
-            found = find_format(self.format.name).validate(self.format.resolved(), self.parsing)
-            return [*problems, *(f"id{line[3:]}" if line.startswith("key.") else line for line in found)]
-        except ConfigurationError as error:
-            return [*problems, f"format: {error}"]
+        found = self.parsing.format_problems()
+        return [*problems, *(f"id{line[3:]}" if line.startswith("key.") else line for line in found)]

@@ -117,7 +117,7 @@ class ParsingSettings(SettingsModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [*self._conflicts(), *self._format_problems(), *self._record_key_problems()]
+        problems = [*self._conflicts(), *self.format_problems(), *self._record_key_problems()]
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -232,7 +232,8 @@ class ParsingSettings(SettingsModel):
         """Format of the documents that have the fields: what a function of the user returns is JSON."""
         return self.format.resolved() if self.python is None else JsonSettings()
 
-    def _format_problems(self) -> list[str]:
+    def format_problems(self) -> list[str]:
+        """Return what is wrong with the format and the fields."""
         if not self.reads_value:
             return []
         try:

@@ -7,9 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from skewless.errors import ConfigurationError
 from skewless.parsing.field_settings import FieldRef, KeySettings, LimitSettings, ValueSettings
-from skewless.parsing.formats import find_format
 from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.join_side_settings import JoinIdSettings
 from skewless.parsing.json_path import LIST
@@ -68,7 +66,7 @@ class TableSettings(SettingsModel):
             for name, reference in self.fields.items()
             if isinstance(reference, str) and LIST in reference
         ]
-        for line in [] if problems else _format_problems(self.rows):
+        for line in [] if problems else self.rows.format_problems():
             of_field = line.startswith("values.")
             problems.append(f"fields.{line.removeprefix('values.').replace('.field:', ':', 1)}" if of_field else line)
         if self.default is not None and self.missing != "keep":
@@ -102,7 +100,7 @@ class EnrichSettings(SettingsModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [line.removeprefix("values.") for line in _format_problems(self.records)]
+        problems = [line.removeprefix("values.") for line in self.records.format_problems()]
         topics, headers = {self.topic: "topic"}, dict[str, str]()
         for number, table in enumerate(self.tables):
             path = f"tables.{number}"
@@ -134,11 +132,3 @@ def _parsing(
     # Each record has this key, so only its texts decide whether it is valid.
     key = KeySettings.model_validate({"from": "partition"})
     return ParsingSettings.model_construct(format=format_, key=key, values=texts, limits=limits or LimitSettings())
-
-
-def _format_problems(settings: ParsingSettings) -> list[str]:
-    """Return what is wrong with the format and the fields."""
-    try:
-        return list(find_format(settings.format.name).validate(settings.format.resolved(), settings))
-    except ConfigurationError as error:
-        return [f"format: {error}"]
