@@ -17,9 +17,9 @@ import msgspec
 
 from skewless.errors import BadRecordError, ConfigurationError, how_to_add
 from skewless.schema_registry.result_schemas import Column, ResultSchema, SchemaFormat, protobuf_type
+from skewless.schema_registry.schema import prefix, split_prefix
 from skewless.wire.aggregates import Encode, ToJson, encode_json
 
-_PREFIX = struct.Struct(">BI")
 _FIRST_MESSAGE = b"\0"
 """Index of the first message of a schema in Protobuf, which follows the id."""
 _NUMBERED = re.compile(r"\b(\w+) = (\d+);")
@@ -30,14 +30,14 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 def encoder(schema_format: SchemaFormat, schema: ResultSchema, schema_id: int) -> Encode:
     """Return a function that encodes records of this schema."""
-    prefix = _PREFIX.pack(0, schema_id)
+    start = prefix(schema_id)
     match schema_format:
         case "json_schema":
-            return _json_encoder(schema, prefix)
+            return _json_encoder(schema, start)
         case "avro":
-            return _avro_encoder(schema, prefix)
+            return _avro_encoder(schema, start)
         case "protobuf":
-            return _protobuf_encoder(schema, prefix + _FIRST_MESSAGE)
+            return _protobuf_encoder(schema, start + _FIRST_MESSAGE)
 
 
 def decoder(schema_format: SchemaFormat, schema: ResultSchema, text_of: Callable[[int], str]) -> ToJson:
@@ -54,9 +54,10 @@ def decoder(schema_format: SchemaFormat, schema: ResultSchema, text_of: Callable
 
 
 def _split(value: bytes) -> tuple[int, bytes]:
-    if len(value) < _PREFIX.size or value[0] != 0:
-        raise BadRecordError("not a result with the id of a schema")
-    return _PREFIX.unpack_from(value)[1], value[_PREFIX.size :]
+    match split_prefix(value):
+        case int(schema_id), size:
+            return schema_id, value[size:]
+    raise BadRecordError("not a result with the id of a schema")
 
 
 def _fields_of(record: msgspec.Struct, documents: Iterable[str]) -> dict[str, Any]:
@@ -77,11 +78,11 @@ def _json_of(fields: dict[str, Any], documents: Iterable[str]) -> bytes:
 # JSON Schema
 
 
-def _json_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
+def _json_encoder(schema: ResultSchema, start: bytes) -> Encode:
     documents = schema.documents
     if not documents:
-        return lambda record: prefix + encode_json(record)
-    return lambda record: prefix + encode_json(_fields_of(record, documents))
+        return lambda record: start + encode_json(record)
+    return lambda record: start + encode_json(_fields_of(record, documents))
 
 
 def _json_decoder(schema: ResultSchema) -> ToJson:
@@ -102,7 +103,7 @@ def _json_decoder(schema: ResultSchema) -> ToJson:
 # Avro
 
 
-def _avro_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
+def _avro_encoder(schema: ResultSchema, start: bytes) -> Encode:
     fastavro = _fastavro()
     parsed = fastavro.parse_schema(schema.avro())
     documents = schema.documents
@@ -113,7 +114,7 @@ def _avro_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
         for column in decimals:
             fields[column.name] = _in_list(column, fields[column.name], _decimal)
         buffer = io.BytesIO()
-        buffer.write(prefix)
+        buffer.write(start)
         fastavro.schemaless_writer(buffer, parsed, fields)
         return buffer.getvalue()
 
@@ -154,7 +155,7 @@ def _fastavro() -> Any:
 # Protobuf
 
 
-def _protobuf_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
+def _protobuf_encoder(schema: ResultSchema, start: bytes) -> Encode:
     message = _message_type(schema)
     documents = schema.documents
     decimals = [column for column in schema.columns if column.is_decimal]
@@ -166,7 +167,7 @@ def _protobuf_encoder(schema: ResultSchema, prefix: bytes) -> Encode:
         content: bytes = message(
             **{name: found for name, found in fields.items() if found is not None}
         ).SerializeToString()
-        return prefix + content
+        return start + content
 
     return encode
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 SchemaId = int | UUID
 """Id of a schema: a number, or a GUID as newer clients write it to headers."""
+
+Indexes = tuple[int, ...]
+FIRST: Final[Indexes] = (0,)
+"""Indexes of the first message of a schema in Protobuf."""
+MAX_INDEXES: Final = 32
+"""Maximum depth of the message of a record in its schema."""
 
 KEY_HEADER: Final = "__key_schema_id"
 VALUE_HEADER: Final = "__value_schema_id"
@@ -49,20 +54,37 @@ def split_prefix(payload: bytes) -> tuple[SchemaId, int] | None:
     return None
 
 
-def split_message(value: bytes) -> tuple[Sequence[int], int]:
+def split_indexes(content: bytes) -> tuple[Indexes, int] | None:
+    """Return the indexes of a message at the beginning of a payload, and the number of their bytes.
+
+    They are integers in zigzag, the first one their number. None if there are none.
+    """
+    numbers: list[int] = []
+    value = shift = 0
+    for position, byte in enumerate(content, 1):
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte >= 128:
+            if shift > 63:
+                return None
+            continue
+        numbers.append((value >> 1) ^ -(value & 1))
+        value = shift = 0
+        if not 0 <= numbers[0] <= MAX_INDEXES:
+            return None
+        if len(numbers) == numbers[0] + 1:
+            return tuple(numbers[1:]) or FIRST, position
+    return None
+
+
+def split_message(value: bytes) -> tuple[Indexes, int]:
     """Return the indexes of the message of a value in Protobuf, and the number of the bytes before its payload.
 
     Raises ValueError if there are none.
     """
-    from confluent_kafka.schema_registry.serde import SchemaId as PrefixReader
-    from confluent_kafka.serialization import SerializationError
-
-    reader = PrefixReader("PROTOBUF")
-    try:
-        payload = reader.from_bytes(io.BytesIO(value)).read()
-    except (SerializationError, EOFError, struct.error) as error:
-        raise ValueError(f"no message: {error}") from None
-    return reader.message_indexes or (0,), len(value) - len(payload)
+    if (head := split_prefix(value)) is None or (found := split_indexes(value[head[1] :])) is None:
+        raise ValueError("no message")
+    return found[0], head[1] + found[1]
 
 
 def prefix(schema_id: SchemaId) -> bytes:

@@ -23,13 +23,11 @@ from skewless.parsing.protobuf.compile_schema import compile_text, message_at, p
 from skewless.parsing.protobuf.plan import TIMESTAMP_NAME, WRAPPERS
 from skewless.parsing.source_records import last_header
 from skewless.schema_registry.client import RegistryClient
-from skewless.schema_registry.schema import VALUE_HEADER, Schema, SchemaId, prefix, split_message, split_prefix
+from skewless.schema_registry.schema import FIRST, VALUE_HEADER, Schema, SchemaId, prefix, split_message, split_prefix
 from skewless.smoke_test.sample_records import Fields, Instant, Sample, plain, written
 
 NEWEST_RECORDS = 10
 """Number of newest records of each partition of which one names the schema. Not only one, because of tombstones."""
-FIRST = (0,)
-"""Indexes of the first message of a schema."""
 PER_MS = {"millis": 1, "micros": 1000, "nanos": 1_000_000}
 DAY_MS = 86_400_000
 EMPTY: Mapping[str, Any] = {"boolean": False, "float": 0.0, "double": 0.0, "bytes": b""}

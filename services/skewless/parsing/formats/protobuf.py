@@ -20,13 +20,8 @@ from skewless.parsing.formats.schema_format import Payloads, SchemaFormatSetting
 from skewless.parsing.protobuf.compile_schema import compile_text, message_at, pool_of
 from skewless.parsing.protobuf.plan import plan_of
 from skewless.parsing.protobuf.reader import ERRORS, precompile, read
-from skewless.schema_registry.schema import Schema
+from skewless.schema_registry.schema import FIRST, Indexes, Schema, split_indexes
 from skewless.settings_base import InvalidSettingsError
-
-Indexes = tuple[int, ...]
-FIRST: Indexes = (0,)
-MAX_INDEXES = 32
-"""Maximum depth of the message of a record in its schema."""
 
 
 class ProtobufSettings(SchemaFormatSettings):
@@ -119,7 +114,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
 
         descriptor, size = schema.message, 0
         if schema.file is not None:
-            indexes, size = _indexes(payload) or (FIRST, 0)
+            indexes, size = split_indexes(payload) or (FIRST, 0)
             descriptor = message_at(schema.file, indexes)
         try:
             message = message_factory.GetMessageClass(descriptor).FromString(payload[size:])
@@ -167,7 +162,7 @@ def _by_message(
     contents = starts + 1
     others: dict[Indexes, list[int]] = {}
     for record in np.flatnonzero(~is_first).tolist():
-        indexes = _indexes(data[starts[record] : ends[record]].tobytes())
+        indexes = split_indexes(data[starts[record] : ends[record]].tobytes())
         if indexes is None:
             invalid[int(payloads.rows[record])] = f"no message at the beginning of the record ({payloads.schema.label})"
             continue
@@ -181,23 +176,3 @@ def _by_message(
     groups |= {message: np.array(records, np.int64) for message, records in others.items()}
     for message, chosen in groups.items():
         yield message, Payloads(payloads.schema, payloads.rows[chosen], data, contents[chosen], ends[chosen])
-
-
-def _indexes(content: bytes) -> tuple[Indexes, int] | None:
-    """Return the indexes of a message and the number of their bytes: integers in zigzag, the first one their number."""
-    numbers: list[int] = []
-    value = shift = 0
-    for position, byte in enumerate(content, 1):
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte >= 128:
-            if shift > 63:
-                return None
-            continue
-        numbers.append((value >> 1) ^ -(value & 1))
-        value = shift = 0
-        if not 0 <= numbers[0] <= MAX_INDEXES:
-            return None
-        if len(numbers) == numbers[0] + 1:
-            return tuple(numbers[1:]) or FIRST, position
-    return None
