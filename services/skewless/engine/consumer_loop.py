@@ -218,8 +218,10 @@ class ConsumerThread(threading.Thread):
             if assignment.established and time.monotonic() - self._topics_checked_at > CHECK_TOPICS_S:
                 self._check_topics()
         except TransactionAbortedError as failure:
+            self._unreadable.clear()  # what precedes these records is read again, and then they are
             self._rebalance.reset(failure)
         except FencedError as failure:
+            self._unreadable.clear()
             self._rebalance.join_again_unless_replaced(failure)
 
     def _check_topics(self) -> None:

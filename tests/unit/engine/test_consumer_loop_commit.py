@@ -15,7 +15,7 @@ from laws.model_process import Ledger
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.start_checks import Input
-from skewless.errors import FencedError, LimitError, TransactionAbortedError, UnavailableError
+from skewless.errors import BrokerError, FencedError, LimitError, TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
@@ -300,3 +300,20 @@ def test_consumer_loop_empty_assignment_does_not_join_again(monkeypatch: pytest.
         thread._run_once()
         clock.advance(1.0)
     assert failures == []
+
+
+@pytest.mark.parametrize("finder", ["fails", "fenced"])
+def test_consumer_loop_failed_commit_before_unreadable_records_reads_them_again(
+    finder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, producer = thread_of(Ledger(drain=False))
+    monkeypatch.setattr(thread._rebalance, "reset", lambda _failure: reset(thread))
+    monkeypatch.setattr(thread._rebalance, "join_again_unless_replaced", lambda _failure: reset(thread))
+    monkeypatch.setattr(thread, "_poll", list)
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    thread._unreadable[at(2)] = BrokerError("the group has committed everything before it")
+    setattr(producer, finder, True)
+    thread._run_once()
+    setattr(producer, finder, False)
+    thread._run_once()
+    assert not thread._unreadable
