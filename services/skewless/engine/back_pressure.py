@@ -65,10 +65,10 @@ class BackPressure:
 
         Reads only what the consumer thread may read of the assignment, so that a poll does not wait for the event loop.
         """
-        assignment = self._assignment
+        assignment, over_limits = self._assignment, self._over_limits()
         if self._generation != assignment.generation:
             self._generation, self._full_since = assignment.generation, None
-        if not (assignment.full_partitions or (assignment.fetching_partitions and self._over_limits())):
+        if not (assignment.full_partitions or (assignment.fetching_partitions and over_limits)):
             self._full_since = None
         elif self._full_since is None:
             self._full_since = now
@@ -76,19 +76,19 @@ class BackPressure:
         return PollDecision(
             read=pause or self._full_since is None,
             pause=pause,
-            resume=assignment.caught_up,
+            resume=assignment.caught_up and not over_limits,
             block=assignment.must_block,
         )
 
     def change(self, decision: PollDecision) -> Changes:
         """Carry out a decision in the assignment. Runs on the event loop, while the consumer thread waits."""
-        resumed = [record for record in self._assignment.running() if record.has_caught_up]
+        over_limits = self._over_limits()
+        resumed = [record for record in self._assignment.running() if record.has_caught_up and not over_limits]
         self._apply(PartitionEvent.RESUME, resumed)
         fetching = [record for record in self._assignment.running() if record.fetches]
         paused = [record for record in fetching if record.blocked]
         if decision.pause:
             self._full_since = None
-            over_limits = self._over_limits()
             paused = [record for record in fetching if over_limits or record.full or record.blocked]
         self._apply(PartitionEvent.PAUSE, paused)
         # A partition that is resumed and paused at once stays as it is.

@@ -96,11 +96,15 @@ def test_back_pressure_zero_pause_delay_pauses_a_full_partition_at_once() -> Non
     assert bench.decide(0.0) == Decision(read=True, pause=frozenset({1}))
 
 
-def test_back_pressure_too_many_bytes_stops_every_partition() -> None:
+def test_back_pressure_too_many_bytes_stops_every_partition_until_they_are_processed() -> None:
     bench = Bench(3)
     bench.push(1, size=2**16 + 1)
     assert bench.decide(0.0) == Decision(read=False)
     assert bench.decide(1.0) == Decision(read=True, pause=frozenset({0, 1, 2}))
+    assert bench.decide(1.1) == Decision(read=True)
+    assert bench.flow.change(PollDecision(read=True, block=True)).resume == frozenset()
+    bench.process(1, bench.offset)
+    assert bench.decide(1.2) == Decision(read=True, resume=frozenset({0, 1, 2}))
 
 
 def test_back_pressure_delivered_batches_not_yet_received_are_counted() -> None:
