@@ -228,6 +228,7 @@ class ConsumerThread(threading.Thread):
         """End if an input topic was created again: the records before the present offsets would be skipped."""
         with suppress(UnavailableError):
             self._restorer.check_topics()
+            self._session.outage.over()  # a stage without records commits nothing, which would end it
         self._topics_checked_at = time.monotonic()
 
     def _look_for_partitions(self, find_inputs: FindInputs) -> None:
@@ -400,7 +401,7 @@ class ConsumerThread(threading.Thread):
                 self._output.commit(
                     {partition: self._to_commit(partition.topic, point) for partition, point in points.items()}
                 )
-            self._session.committed()
+            self._session.outage.over()
             self._timeouts.committed()
         if wrote:
             self._policy.wrote()

@@ -213,10 +213,6 @@ class GroupSession:
         operation = f"reading topic {', '.join(self._topics)} as group {self.group}"
         return classify_consumer_error(error, operation)
 
-    def committed(self) -> None:
-        """Record that the group has accepted a commit of this member."""
-        self.outage.over()
-
     # Membership
 
     def require_confirmation(self) -> None:

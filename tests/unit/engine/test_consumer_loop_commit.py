@@ -317,3 +317,18 @@ def test_consumer_loop_failed_commit_before_unreadable_records_reads_them_again(
     setattr(producer, finder, False)
     thread._run_once()
     assert not thread._unreadable
+
+
+@pytest.mark.parametrize("failures", [[], [UnavailableError("no broker")]])
+def test_consumer_loop_check_of_topics_that_is_answered_ends_an_outage(failures: list[Exception]) -> None:
+    thread, _ = thread_of(Ledger(drain=False))
+    thread._session.outage.warn("no broker is reachable")
+
+    def read_topic_ids(_topics: object) -> dict[str, int]:
+        for failure in failures:
+            raise failure
+        return {}
+
+    thread._restorer._read_topic_ids = read_topic_ids
+    thread._check_topics()
+    assert thread._session.outage.waiting == bool(failures)
