@@ -394,8 +394,7 @@ class ConsumerThread(threading.Thread):
             # The broker fences a transaction of a former member by the offsets in it, so each transaction needs one.
             partition = min(self._assignment.partitions)
             points[partition] = self._on_loop.wait(self._executor.commit_point, partition)
-        statistics = self._executor.statistics
-        statistics.output_waited_s += self._output.uncommitted.waited_s
+        statistics, waited_s = self._executor.statistics, self._output.uncommitted.waited_s
         if points:
             with statistics.committing.running():
                 self._output.commit(
@@ -403,6 +402,7 @@ class ConsumerThread(threading.Thread):
                 )
             self._session.outage.over()
             self._timeouts.committed()
+        statistics.output_waited_s += waited_s
         if wrote:
             self._policy.wrote()
         self._on_loop.wait(self._executor.end_commit, points, revoked)

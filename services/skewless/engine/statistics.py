@@ -64,7 +64,7 @@ class EngineStatistics:
         self.committing = Stopwatch()
         self.restoring_time = Stopwatch()
         self.output_waited_s = 0.0
-        """Time in `working` in which the output accepted no records, as of the last commit."""
+        """Time in `working` in which the output accepted no records, as of the last commit or abort."""
         self._started = perf_counter()
         self._idle_s = 0.0
 
