@@ -477,7 +477,8 @@ class ConsumerThread(threading.Thread):
             # A member with all partitions stays: no other member could be assigned its partitions at once. After a
             # bounded run it leaves: as a static member it would get the same partitions in the next run, without those
             # that are new by then.
-            others = len(assigned) < self._restorer.partition_count
+            total = self._restorer.partition_count  # 0 before the first attempt to restore partitions
+            others = not total or len(assigned) < total
             leaves = self._leaves if others else has_finished
             if clean and leaves and self._transport.leave_group_on_close:
                 self._session.leave()

@@ -348,3 +348,20 @@ def test_consumer_loop_abort_counts_the_time_for_which_the_output_waited_once(ab
     for _ in range(2):
         thread._rebalance.discard({at(2)}, TransactionAbortedError("the broker accepts no records"))
     assert thread._executor.statistics.output_waited_s == 3.0
+
+
+@pytest.mark.parametrize(("partition_counts", "leaves"), [({}, True), ({TOPIC: 2}, True), ({TOPIC: 1}, False)])
+def test_consumer_loop_stopped_leaves_the_group_unless_it_knows_that_it_has_all_partitions(
+    partition_counts: dict[str, int],
+    leaves: bool,  # noqa: FBT001 - a parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread, _ = thread_of(Ledger(drain=False))
+    left: list[bool] = []
+    monkeypatch.setattr(thread._session, "leave", lambda: left.append(True))
+    monkeypatch.setattr(thread._session, "close", lambda: None)
+    thread._assignment.begin([at(0)])
+    thread._restorer.partition_counts = partition_counts
+    thread.stop(leave=True)
+    thread._close(clean=True)
+    assert bool(left) == leaves
