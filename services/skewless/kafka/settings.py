@@ -257,12 +257,14 @@ class KafkaSettings(SettingsModel):
 
     @field_validator("options")
     @classmethod
-    def _not_guaranteed(cls, options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
-        refused = sorted(GUARANTEED & options.keys())
-        if refused:
-            raise ValueError(f"{', '.join(refused)}: set by the transport, exactness rests on it; remove it")
-        for name in sorted(OWN_FIELD.keys() & options.keys()):
-            raise ValueError(f"{name}: use {OWN_FIELD[name]}")
+    def _are_free(cls, options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        problems = [
+            f"{name}: set by the transport, exactness rests on it; remove it"
+            for name in sorted(GUARANTEED & options.keys())
+        ]
+        problems += [f"{name}: use {OWN_FIELD[name]}" for name in sorted(OWN_FIELD.keys() & options.keys())]
+        if problems:
+            raise InvalidSettingsError(*problems)
         return options
 
     @model_validator(mode="after")

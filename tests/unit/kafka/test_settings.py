@@ -114,6 +114,11 @@ def test_options_that_have_a_setting_are_refused(option: str) -> None:
         KafkaSettings.model_validate({"options": {option: "x"}})
 
 
+def test_options_that_are_refused_for_several_reasons_are_all_named() -> None:
+    with pytest.raises(ValidationError, match="acks: set by the transport.*sasl.mechanism: use kafka.sasl.mechanism"):
+        KafkaSettings.model_validate({"options": {"acks": 1, "sasl.mechanism": "PLAIN"}})
+
+
 def test_options_of_clients_with_tls_are_all_settings_or_refused() -> None:
     own = TlsSettings(ca=__file__, certificate=__file__, key=__file__, key_password=SecretStr("x")).client_options()
     assert own.keys() - OWN_FIELD.keys() == TLS_FILES.keys()
