@@ -53,10 +53,9 @@ from skewless.errors import (
 )
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.consumer.membership import GroupMembership
-from skewless.kafka.consumer.options import METADATA_INTERVAL_MS
 from skewless.kafka.consumer.topic_ids import ReadTopicIds
 from skewless.kafka.consumer.unreadable_records import RetriedRecords, is_unreadable
-from skewless.kafka.settings import TransportSettings
+from skewless.kafka.settings import METADATA_INTERVAL_MS, TransportSettings
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -117,7 +116,8 @@ class ConsumerThread(threading.Thread):
         self._retried = RetriedRecords(inputs[0].group, self._skippable)
         self._find_inputs = find_inputs
         # At the interval at which the consumer looks for new partitions.
-        self._look_interval_s = 0.0 if find_inputs is None else int(str(options[METADATA_INTERVAL_MS])) / 1000
+        look_interval_ms = float(str(options.get(METADATA_INTERVAL_MS, 0)))
+        self._look_interval_s = look_interval_ms / 1000 if look_interval_ms > 0 else math.inf
         self._last_look = time.monotonic()
         self._unread: Collection[TopicPartition] = ()
         """Partitions of which no process had committed an offset at the last look."""

@@ -62,6 +62,8 @@ OWN_FIELD = {
     "session.timeout.ms": "transport.session_timeout_s",
 }
 """librdkafka options that have a setting of their own. Only that setting is accepted."""
+METADATA_INTERVAL_MS = "topic.metadata.refresh.interval.ms"
+"""librdkafka option that the splitter reads, too. 0 or less: never."""
 
 
 class OAuthBearerSettings(TokenLoginSettings):
@@ -263,6 +265,10 @@ class KafkaSettings(SettingsModel):
             for name in sorted(GUARANTEED & options.keys())
         ]
         problems += [f"{name}: use {OWN_FIELD[name]}" for name in sorted(OWN_FIELD.keys() & options.keys())]
+        try:
+            float(str(options.get(METADATA_INTERVAL_MS, 0)))
+        except ValueError:
+            problems.append(f"{METADATA_INTERVAL_MS}: should be a number")
         if problems:
             raise InvalidSettingsError(*problems)
         return options

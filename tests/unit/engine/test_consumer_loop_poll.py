@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from skewless.engine.start_checks import Input
 from skewless.errors import BrokerError
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
-from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.kafka.settings import METADATA_INTERVAL_MS, KafkaSettings, TransportSettings
 
 
 class Failing:
@@ -45,7 +46,7 @@ class Failing:
 
 
 def consumer_thread(
-    deliver: Callable[[MessageBatch], None], consumer: Failing | Empty | None = None, **options: str
+    deliver: Callable[[MessageBatch], None], consumer: Failing | Empty | None = None, **options: object
 ) -> ConsumerThread:
     transport = TransportSettings(guarantee="at_least_once", commit_interval_s=60, transaction_timeout_s=180)
     thread = ConsumerThread(
@@ -156,6 +157,16 @@ def test_consumer_thread_has_no_attribute_that_a_thread_of_any_python_has_for_it
     assert "_stop_event" in own
     added_in_3_14 = {"_context", "_os_thread_handle"}
     assert own & (vars(threading.Thread()).keys() | added_in_3_14) == set()
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "looks_after_s"), [(300, 0.3), ("300", 0.3), (60_000.0, 60.0), (0, math.inf), (-1, math.inf)]
+)
+def test_consumer_loop_looks_for_partitions_at_the_interval_of_the_client(
+    interval_ms: str | float, looks_after_s: float
+) -> None:
+    thread = consumer_thread(lambda _batch: None, **{METADATA_INTERVAL_MS: interval_ms})
+    assert thread._look_interval_s == looks_after_s
 
 
 class Damaged(Failing):

@@ -18,7 +18,7 @@ from skewless import login_settings
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.clients import connect_admin
-from skewless.kafka.settings import OWN_FIELD, TLS_FILES, KafkaSettings, TlsSettings
+from skewless.kafka.settings import METADATA_INTERVAL_MS, OWN_FIELD, TLS_FILES, KafkaSettings, TlsSettings
 from skewless.kafka.validate_options import check_files
 from skewless.spark import kafka_options
 
@@ -115,8 +115,10 @@ def test_options_that_have_a_setting_are_refused(option: str) -> None:
 
 
 def test_options_that_are_refused_for_several_reasons_are_all_named() -> None:
-    with pytest.raises(ValidationError, match="acks: set by the transport.*sasl.mechanism: use kafka.sasl.mechanism"):
-        KafkaSettings.model_validate({"options": {"acks": 1, "sasl.mechanism": "PLAIN"}})
+    options = {"acks": 1, "sasl.mechanism": "PLAIN", METADATA_INTERVAL_MS: "1 min"}
+    refused = r"acks: set by the .*; sasl\.mechanism: use kafka\.sasl\..*; topic\.metadata.*\.ms: should be a number"
+    with pytest.raises(ValidationError, match=refused):
+        KafkaSettings.model_validate({"options": options})
 
 
 def test_options_of_clients_with_tls_are_all_settings_or_refused() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from skewless.kafka import client_statistics
 from skewless.kafka.clients import librdkafka_logger
-from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.kafka.settings import METADATA_INTERVAL_MS, KafkaSettings, TransportSettings
 
-METADATA_INTERVAL_MS = "topic.metadata.refresh.interval.ms"
 HEARTBEAT_S = 0.5
 """A member learns of a rebalance from the answer to its heartbeat. Until then the other members wait for it."""
 LONGEST_FETCH_S, SHORTEST_FETCH_S = 0.05, 0.01
