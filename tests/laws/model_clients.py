@@ -574,7 +574,7 @@ class ModelConsumer:
         self._link.leave(kind)
         return found
 
-    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
         assert not asynchronous
         kind = self._link.enter("commit")
         if kind == "time out before":
@@ -584,6 +584,7 @@ class ModelConsumer:
         except RefusedError as error:
             raise _exception(error.code) from error
         self._link.leave(kind, 60.0)
+        return offsets
 
     def close(self) -> None:
         """Close without LeaveGroup, because a static member is expected to rejoin."""

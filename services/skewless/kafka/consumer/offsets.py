@@ -166,7 +166,7 @@ class OffsetReader:
         options = {"group.id": group, "enable.auto.commit": False}
         with contextlib.closing(Consumer({**self._options, **options})) as consumer:
             try:
-                _commit(consumer, committed)
+                commit_offsets(consumer, committed)
             except KafkaException as error:
                 # Not repeated: meanwhile, another process may have committed and read on.
                 if error.args[0].code() in _HAS_MEMBERS or is_transient(error.args[0]):
@@ -236,7 +236,7 @@ class OffsetReader:
             raise refused or error_type(f"{operation}: {reason.str()}{hint}") from None
 
 
-def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
+def commit_offsets(consumer: Consumer, offsets: list[TopicPartition]) -> None:
     """Commit offsets and wait for the answer; raises KafkaException, also if only some of them are refused."""
     for result in consumer.commit(offsets=offsets, asynchronous=False):
         if result.error is not None:

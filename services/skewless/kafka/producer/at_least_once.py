@@ -8,7 +8,8 @@ from contextlib import suppress
 from confluent_kafka import KafkaException
 
 from skewless.errors import TransactionAbortedError, UnavailableError
-from skewless.kafka.errors import classify_transaction_error
+from skewless.kafka.consumer.offsets import commit_offsets
+from skewless.kafka.errors import authorization_error, classify_transaction_error
 from skewless.kafka.producer.base import OutputProducer
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -36,9 +37,10 @@ class AtLeastOnceProducer(OutputProducer):
             raise self._classify(KafkaException(self._failed), f"writing to topic {self._failed_topic}")
         if offsets:
             try:
-                self.consumer.commit(offsets=self._to_kafka(offsets), asynchronous=False)
+                commit_offsets(self.consumer, self._to_kafka(offsets))
             except KafkaException as error:
-                raise classify_transaction_error(error, "committing") from error
+                refused = authorization_error(error.args[0], "committing", "Read")
+                raise refused or classify_transaction_error(error, "committing") from error
         self._clear()
         self.outcomes["committed"] += 1
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
-from skewless.errors import UnavailableError
+from skewless.errors import BrokerError, TransactionAbortedError, UnavailableError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
 def test_at_least_once_producer_aborted_again_without_a_broker_stays_closed() -> None:
@@ -54,3 +59,36 @@ def test_at_least_once_producer_connects_without_a_list_of_all_topics_if_the_clu
         with pytest.raises(UnavailableError, match="starting a producer"):
             producer.connect()
     assert (producer.ready, cluster.lists) == (ready, lists)
+
+
+class Refusing:
+    """A producer and a consumer. The broker refuses the offset of the second partition."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def flush(self, _timeout: float) -> int:
+        return 0
+
+    def commit(self, *, offsets: list[KafkaPartition], asynchronous: bool) -> list[Any]:
+        assert not asynchronous
+        return [SimpleNamespace(error=None), SimpleNamespace(error=KafkaError(self._code))][: len(offsets)]
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "message"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokerError, "grant Read on the topic"),
+        (KafkaError.REBALANCE_IN_PROGRESS, TransactionAbortedError, "committing: "),
+    ],
+)
+def test_at_least_once_producer_offset_of_one_partition_refused_fails_the_commit(
+    code: int, failure: type[Exception], message: str
+) -> None:
+    producer = AtLeastOnceProducer(KafkaSettings.model_validate({}), TransportSettings.model_validate({}), str)
+    producer._producer = producer._consumer = Refusing(code)
+    offset = CommittedOffset(7, "", None)
+    producer.commit({TopicPartition("t", 0): offset})
+    with pytest.raises(failure, match=message):
+        producer.commit({TopicPartition("t", 0): offset, TopicPartition("t", 1): offset})
+    assert producer.outcomes["committed"] == 1
