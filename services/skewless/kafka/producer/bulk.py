@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from skewless.errors import BrokerError, ConfigurationError, SkewlessError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.topics import EVENT_TIME_OPTIONS
+from skewless.kafka.clients import create_client
 from skewless.kafka.errors import ErrorClass, authorization_error, class_of
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.settings import KafkaSettings
@@ -79,7 +80,7 @@ class BulkProducer:
         self._undelivered = 0
         self.taken = 0
         """Records accepted for sending."""
-        self._producer = Producer(self._options())
+        self._producer = create_client(Producer, self._options())
 
     @property
     def delivered(self) -> int:
@@ -103,15 +104,16 @@ class BulkProducer:
         # carry event time.
         header_lists: Iterable[list[Header] | None] = repeat(None) if headers is None else map(list, headers)
         columns = (values, target_partitions.tolist(), times, keys or repeat(None), header_lists)
-        for value, partition, timestamp, key, header_list in zip(*columns, strict=False):
-            try:
-                produce(topic, value, key, partition=partition, timestamp=timestamp, headers=header_list)
-            except BufferError:
-                self._produce_when_there_is_room(value, key, partition, timestamp, header_list)
-            except KafkaException as error:
-                raise self._send_error(error.args[0]) from error
-            self.taken += 1
-        self._producer.poll(0)
+        try:
+            for value, partition, timestamp, key, header_list in zip(*columns, strict=False):
+                try:
+                    produce(topic, value, key, partition=partition, timestamp=timestamp, headers=header_list)
+                except BufferError:
+                    self._produce_when_there_is_room(value, key, partition, timestamp, header_list)
+                self.taken += 1
+            self._producer.poll(0)
+        except KafkaException as error:
+            raise self._send_error(error.args[0]) from error
         self._raise_failure()
 
     def flush(self) -> None:
