@@ -61,9 +61,12 @@ class GroupMembership:
                 # 2.16, "Assertion `eonce->refcnt > 0' failed").
                 warnings.simplefilter("ignore", DeprecationWarning)
                 groups: list[GroupMetadata] = admin.list_groups(group=self._group, timeout=REQUEST_TIMEOUT_S)
-                return groups
         except KafkaException as error:
             raise UnavailableError(f"describing group {self._group}: {error.args[0].str()}") from error
+        for group in groups:
+            if group.error is not None:
+                raise UnavailableError(f"describing group {self._group}: {group.error.str()}")
+        return groups
 
     def _require_coordinator(self) -> None:
         """Raise UnavailableError if the coordinator of the group does not answer, or has not loaded the group."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from skewless.errors import UnavailableError
 from skewless.kafka.consumer import membership
@@ -23,6 +25,19 @@ class StartingBroker:
 
     def list_groups(self, **_request: Any) -> list[Any]:
         return []
+
+
+class MovedGroup(StartingBroker):
+    """Admin client of a broker that lists a group, and then is no longer its coordinator."""
+
+    def list_groups(self, **_request: Any) -> list[Any]:
+        return [SimpleNamespace(error=KafkaError(KafkaError.NOT_COORDINATOR), members=[])]
+
+
+def test_membership_of_a_group_that_has_moved_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "AdminClient", MovedGroup)
+    with pytest.raises(UnavailableError, match="describing group g: "):
+        GroupMembership({}, "g", "g-0", "t").member_id()
 
 
 def test_membership_of_a_group_that_is_not_loaded_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
