@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from skewless.engine.start_checks import Input, PriorOutput, check_first_start, check_skip_to
+from skewless.engine.start_checks import Input, OffsetsLostError, PriorOutput, check_first_start, check_skip_to
 from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_ids import read_topic_ids
@@ -38,7 +38,11 @@ def commit_first_offsets(
     """
     deadline = time.monotonic() + WAIT_S
     group, topics = inputs[0].group, [source.topic for source in inputs]
-    while not any(offset_reader.committed(group, topic) for topic in topics):
+
+    def is_committed() -> bool:
+        return any(offset_reader.committed(group, topic) for topic in topics)
+
+    while not is_committed():
         committed: dict[TopicPartition, tuple[int, str]] = {}
         topic_ids: Mapping[str, int] = {}
         with contextlib.suppress(UnavailableError):
@@ -48,7 +52,12 @@ def commit_first_offsets(
             check_skip_to(source, skip_to, offset_reader.end(source.topic) if skip_to else {})
             offsets = offset_reader.at_start(source.topic, start, skip_to)
             if prior_output is not None:
-                check_first_start(source, offsets, (), prior_output, begun=False)
+                try:
+                    check_first_start(source, offsets, (), prior_output, begun=False)
+                except OffsetsLostError:
+                    if is_committed():  # by another process, which has written results meanwhile
+                        return
+                    raise
             committed |= {
                 TopicPartition(source.topic, partition): (
                     offset,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from skewless.engine import first_offsets
+from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.start_checks import (
     Checkpoint,
     Input,
+    OffsetsLostError,
     PriorOutput,
     check_first_start,
     check_log_ranges,
@@ -18,6 +23,7 @@ from skewless.engine.start_checks import (
 )
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.broker_queries import LogRange
+from skewless.kafka.settings import KafkaSettings
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.state_schema import StateSchema
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
@@ -243,3 +249,34 @@ def test_start_checks_partition_without_offset_but_with_results_is_refused() -> 
 
 def test_start_checks_partitions_with_checkpoints_are_not_searched_for_results() -> None:
     check_first_start(TUPLES, [], [0], Traces(0), begun=False)
+
+
+class Offsets:
+    """The broker. `committed_later` are the offsets of the group from the second request on."""
+
+    kafka = KafkaSettings()
+
+    def __init__(self, committed_later: Mapping[int, CommittedOffset]) -> None:
+        self._answers: list[Mapping[int, CommittedOffset]] = [{}, committed_later]
+
+    def committed(self, _group: str, _topic: str) -> Mapping[int, CommittedOffset]:
+        return self._answers.pop(0)
+
+    def at_start(self, _topic: str, _start: str | int, _skip_to: Mapping[int, int]) -> dict[int, int]:
+        return {0: 5}
+
+
+def first_offsets_of(committed_later: Mapping[int, CommittedOffset], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_offsets, "read_topic_ids", lambda _options, _topics: {})
+    commit_first_offsets(cast("Any", Offsets(committed_later)), [SOURCE], "latest", str, Traces(0))
+
+
+def test_commit_first_offsets_that_another_process_has_committed_and_written_from_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first_offsets_of(at(7), monkeypatch)
+
+
+def test_commit_first_offsets_of_a_group_with_results_only_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OffsetsLostError, match=r"has written to topic p\.out"):
+        first_offsets_of({}, monkeypatch)
