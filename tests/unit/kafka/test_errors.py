@@ -172,7 +172,7 @@ def test_offset_request_that_times_out_is_unreachable_and_one_that_is_refused_is
 ) -> None:
     reader = object.__new__(OffsetReader)
     reader.kafka, reader._client = KafkaSettings(connect_timeout_s=0.1), Refusing(code)
-    with pytest.raises(kind, match="looking for topic events at localhost:9092"):
+    with pytest.raises(kind, match="looking for topic events"):
         reader.end("events")
 
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 
-from skewless.errors import BrokerError, CheckFailedError, UnreachableError
+from skewless.errors import CheckFailedError, UnreachableError
 from skewless.kafka.admin.topic_options import OPTIONAL
 from skewless.kafka.clients import connect_admin
-from skewless.kafka.errors import authorization_error, is_transient
-from skewless.kafka.repeat import repeat_while_transient
+from skewless.kafka.repeat import repeat_while_transient, request_error
 from skewless.kafka.settings import KafkaSettings
-
-Result = TypeVar("Result")
 
 RETRY_INTERVAL_S = 0.1
 NEW_TOPIC_S = 3.0
@@ -70,7 +66,9 @@ class Admin:
         for name, future in descriptions.items():
             error = future.exception()
             if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise self._translate(f"looking for topic {name}", error.args[0], "Describe (or Read, or Write)")
+                raise request_error(
+                    self._kafka, error.args[0], f"looking for topic {name}", "Describe (or Read, or Write)"
+                )
 
     def describe(self, names: Iterable[str], *, wait_for_all: bool = False) -> dict[str, TopicDescription]:
         """Return the descriptions of the topics that exist.
@@ -140,7 +138,7 @@ class Admin:
                     return False
                 refused = _refused_option(reason, remaining.keys() & optional)
                 if refused is None:
-                    raise self._translate(f"creating topic {name}", reason, "Create") from None
+                    raise request_error(self._kafka, reason, f"creating topic {name}", "Create") from None
                 value, replaced = remaining.pop(refused), OPTIONAL[refused]
                 if replaced is not None:
                     remaining[replaced] = value
@@ -154,7 +152,7 @@ class Admin:
             future.result()
         except KafkaException as error:
             if not _is_unknown(error):
-                raise self._translate(f"deleting topic {name}", error.args[0], "Delete") from None
+                raise request_error(self._kafka, error.args[0], f"deleting topic {name}", "Delete") from None
 
     def delete_group(self, name: str) -> None:
         """Delete a consumer group. Raises CheckFailedError if it has members. An absent group is accepted."""
@@ -166,7 +164,7 @@ class Admin:
             if reason.code() == KafkaError.NON_EMPTY_GROUP:
                 raise CheckFailedError(f"group {name} has members now: stop its processes first") from None
             if reason.code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise self._translate(f"deleting group {name}", reason, "Delete") from None
+                raise request_error(self._kafka, reason, f"deleting group {name}", "Delete") from None
 
     def wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
         """Wait until all partitions of the topics have leaders; `partitions` are their numbers by full topic name.
@@ -196,7 +194,8 @@ class Admin:
 
     def _metadata(self) -> ClusterMetadata:
         # Of all topics: a request for one topic by name may create it on brokers that create topics automatically.
-        return self._read(
+        return repeat_while_transient(
+            self._kafka,
             lambda: self._client.list_topics(timeout=self._kafka.connect_timeout_s),
             "reading the list of topics",
             "Describe",
@@ -213,24 +212,8 @@ class Admin:
             answers = {name: futures[resource] for name, resource in resources.items()}
             return {name: answer.result() for name, answer in answers.items() if not _is_unknown(answer.exception())}
 
-        return self._read(known, f"reading the options of topics {', '.join(names)}", "DescribeConfigs")
-
-    def _read(self, request: Callable[[], Result], operation: str, acl_operation: str) -> Result:
-        try:
-            return repeat_while_transient(request, self._kafka.connect_timeout_s)
-        except KafkaException as error:
-            raise self._translate(operation, error.args[0], acl_operation) from None
-
-    def _translate(self, operation: str, error: KafkaError, acl_operation: str) -> UnreachableError | BrokerError:
-        address = self._kafka.bootstrap_servers
-        if is_transient(error):
-            return UnreachableError(
-                f"no answer from Kafka at {address} while {operation}: {error.str()}: check that the brokers run"
-            )
-        operation = f"{operation} at {address}"
-        return authorization_error(error, operation, acl_operation) or BrokerError(
-            f"{operation} failed: {error.str()} ({error.name()})"
-        )
+        operation = f"reading the options of topics {', '.join(names)}"
+        return repeat_while_transient(self._kafka, known, operation, "DescribeConfigs")
 
 
 def _is_unknown(error: BaseException | None) -> bool:

@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
-from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.clients import connect_admin
-from skewless.kafka.errors import authorization_error, is_transient
 from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
 
@@ -39,26 +37,17 @@ class GroupReader:
 
     def describe(self, group: str) -> GroupDescription:
         """Return the description of a group. Raises BrokerError if the broker refuses the request."""
-        operation = f"describing group {group} at {self._kafka.bootstrap_servers}"
-        try:
-            with warnings.catch_warnings():
-                # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka 2.16,
-                # "Assertion `eonce->refcnt > 0' failed").
-                warnings.simplefilter("ignore", DeprecationWarning)
-                found = repeat_while_transient(lambda: self._describe(group), self._kafka.connect_timeout_s)
-        except KafkaException as error:
-            reason = error.args[0]
-            if is_transient(reason):
-                raise UnreachableError(f"{operation}: {reason.str()}: check that the brokers run") from None
-            raise authorization_error(reason, operation, "Describe") or BrokerError(
-                f"{operation}: {reason.str()}"
-            ) from None
-        return found or GroupDescription("Dead", ())
+        with warnings.catch_warnings():
+            # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka 2.16,
+            # "Assertion `eonce->refcnt > 0' failed").
+            warnings.simplefilter("ignore", DeprecationWarning)
+            operation = f"describing group {group}"
+            return repeat_while_transient(self._kafka, lambda: self._describe(group), operation, "Describe")
 
-    def _describe(self, group: str) -> GroupDescription | None:
+    def _describe(self, group: str) -> GroupDescription:
         for found in self._client.list_groups(group=group, timeout=self._kafka.connect_timeout_s):
             if found.error is not None:
                 raise KafkaException(found.error)
             members = tuple(member.client_id for member in found.members)
             return GroupDescription(found.state, members, tuple(one.client_host.strip("/") for one in found.members))
-        return None
+        return GroupDescription("Dead", ())

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil
 from types import MappingProxyType
-from typing import TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -18,17 +17,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from skewless.errors import BrokerError, UnreachableError
+from skewless.errors import BrokerError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.clients import connect_admin, create_client
-from skewless.kafka.errors import authorization_error, is_transient
+from skewless.kafka.errors import is_transient
 from skewless.kafka.reachability import QUIET
-from skewless.kafka.repeat import repeat_while_transient
+from skewless.kafka.repeat import repeat_while_transient, request_error
 from skewless.kafka.settings import KafkaSettings
 from skewless.wire.topic_partition import CommittedOffset
 from skewless.wire.topic_partition import TopicPartition as SourcePartition
-
-Answer = TypeVar("Answer")
 
 OffsetRanges = dict[int, tuple[int, int]]
 """First offset and end offset (exclusive) by partition."""
@@ -132,11 +129,13 @@ class OffsetReader:
         if not requested:
             return {}
         with contextlib.closing(Consumer({**self._options, **options})) as consumer:
-            answers = self._read(
+            answers = repeat_while_transient(
+                self.kafka,
                 lambda: consumer.committed(requested, timeout=self.kafka.connect_timeout_s),
                 f"reading the offsets of group {group}",
+                "Describe",
                 # To a user that may not describe the group, librdkafka 2.16 answers that its request timed out.
-                hint="; check that the brokers run; grant Describe on the group, if this user does not have it",
+                hint="; grant Describe on the group, if this user does not have it",
             )
         return {
             answer.partition: CommittedOffset(answer.offset, answer.metadata or "", answer.leader_epoch)
@@ -172,7 +171,7 @@ class OffsetReader:
                 if error.args[0].code() in _HAS_MEMBERS or is_transient(error.args[0]):
                     return False
                 operation = f"committing the first offsets of group {group}"
-                raise BrokerError(f"{operation} at {self.kafka.bootstrap_servers}: {error.args[0].str()}") from None
+                raise request_error(self.kafka, error.args[0], operation, "Read") from None
         return True
 
     def written(self, topic: str) -> tuple[int, int] | None:
@@ -200,7 +199,7 @@ class OffsetReader:
             )
             return {requested.partition: future.result() for requested, future in sorted(futures.items())}
 
-        return self._read(list_offsets, f"reading the offsets of topic {topic}")
+        return repeat_while_transient(self.kafka, list_offsets, f"reading the offsets of topic {topic}", "Describe")
 
     def _partitions(self, topic: str) -> list[int]:
         partitions = self._existing_partitions(topic)
@@ -223,17 +222,7 @@ class OffsetReader:
                 self._client.list_topics(timeout=self.kafka.connect_timeout_s)
                 raise
 
-        return self._read(describe, f"looking for topic {topic}")
-
-    def _read(self, request: Callable[[], Answer], operation: str, hint: str = "") -> Answer:
-        try:
-            return repeat_while_transient(request, self.kafka.connect_timeout_s)
-        except KafkaException as error:
-            reason = error.args[0]
-            error_type = UnreachableError if is_transient(reason) else BrokerError
-            operation = f"{operation} at {self.kafka.bootstrap_servers}"
-            refused = authorization_error(reason, operation, "Describe")
-            raise refused or error_type(f"{operation}: {reason.str()}{hint}") from None
+        return repeat_while_transient(self.kafka, describe, f"looking for topic {topic}", "Describe")
 
 
 def commit_offsets(consumer: Consumer, offsets: list[TopicPartition]) -> None:
