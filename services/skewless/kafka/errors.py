@@ -19,37 +19,28 @@ TOPIC_BYTES = 2 * RECORD_BYTES
 """Required `max.message.bytes` of a topic."""
 
 
-class Remedy(Enum):
-    """The reaction to an error."""
-
-    REPEAT = "the same request may succeed later without any change"
-    READ_AGAIN = "reset once to the committed offsets; the second time, end the process"
-    ABORT = "abort the transaction, reset to the committed offsets, and replace the producer"
-    END = "end the process; the message says what the user has to correct"
-
-
 class ErrorClass(Enum):
-    """The cause of an error, with its remedy."""
+    """The cause of an error. All but `REPEATABLE`, `UNREADABLE` and `FENCED` end the process."""
 
-    UNREACHABLE = ("no broker can be reached now", Remedy.REPEAT)
-    TRANSIENT = ("a broker or coordinator restarts, moves, or does not answer", Remedy.REPEAT)
-    OUT_OF_RANGE = ("the records at an offset do not exist", Remedy.READ_AGAIN)
-    UNDECODABLE = ("a record batch is damaged, or compressed in an unknown way", Remedy.READ_AGAIN)
-    FENCED = ("a newer producer epoch fenced this producer, or the broker timed its transaction out", Remedy.ABORT)
-    REPLACED = ("another member with the same group instance id fenced this one", Remedy.END)
-    UNAUTHENTICATED = ("the broker refuses the credentials", Remedy.END)
-    UNAUTHORIZED = ("a permission is missing", Remedy.END)
-    UNKNOWN_TOPIC = ("a topic or partition does not exist", Remedy.END)
-    TOO_LARGE = ("a record exceeds a size limit of the topic", Remedy.END)
-    METADATA_TOO_LARGE = ("the metadata of an offset exceeds a limit of the brokers", Remedy.END)
-    SESSION_TIMEOUT = ("the brokers refuse the session timeout", Remedy.END)
-
-    def __init__(self, cause: str, remedy: Remedy) -> None:
-        self.cause = cause
-        self.remedy = remedy
+    UNREACHABLE = "no broker can be reached now"
+    TRANSIENT = "a broker or coordinator restarts, moves, or does not answer"
+    OUT_OF_RANGE = "the records at an offset do not exist"
+    UNDECODABLE = "a record batch is damaged, or compressed in an unknown way"
+    FENCED = "a newer producer epoch fenced this producer, or the broker timed its transaction out"
+    REPLACED = "another member with the same group instance id fenced this one"
+    UNAUTHENTICATED = "the broker refuses the credentials"
+    UNAUTHORIZED = "a permission is missing"
+    UNKNOWN_TOPIC = "a topic or partition does not exist"
+    TOO_LARGE = "a record exceeds a size limit of the topic"
+    METADATA_TOO_LARGE = "the metadata of an offset exceeds a limit of the brokers"
+    SESSION_TIMEOUT = "the brokers refuse the session timeout"
 
 
 _C = ErrorClass
+REPEATABLE = {_C.UNREACHABLE, _C.TRANSIENT}
+"""The same request may succeed later without any change."""
+UNREADABLE = {_C.OUT_OF_RANGE, _C.UNDECODABLE}
+"""Records cannot be read: one reset to the committed offsets; the second time, the end of the process."""
 ERRORS: Mapping[int, ErrorClass] = {
     # librdkafka's local error codes have names of private members.
     KafkaError._TRANSPORT: _C.UNREACHABLE,  # noqa: SLF001
@@ -131,13 +122,7 @@ def class_of(error: KafkaError) -> ErrorClass | None:
 
 def is_transient(error: KafkaError) -> bool:
     """Return whether the same request may succeed later without any change."""
-    error_class = class_of(error)
-    return bool(error.retriable()) or (error_class is not None and error_class.remedy is Remedy.REPEAT)
-
-
-def retriable(error: KafkaException) -> bool:
-    """Return whether the same call may be repeated."""
-    return bool(_kafka_error(error).retriable())
+    return bool(error.retriable()) or class_of(error) in REPEATABLE
 
 
 def authorization_error(error: KafkaError, operation: str, acl_operation: str) -> BrokerError | None:
@@ -176,7 +161,7 @@ def authorization_error(error: KafkaError, operation: str, acl_operation: str) -
 
 def classify_transaction_error(error: KafkaException, operation: str) -> SkewlessError:
     """Return the error to raise for a transaction error that cannot be retried."""
-    kafka_error = _kafka_error(error)
+    kafka_error: KafkaError = error.args[0]
     error_class = class_of(kafka_error)
     acl_operation = "Read" if kafka_error.str().startswith(_OFFSETS_REFUSED) else "Write"
     if refused := authorization_error(kafka_error, operation, acl_operation):
@@ -210,7 +195,3 @@ def classify_consumer_error(error: KafkaError, operation: str) -> SkewlessError 
     if error_class is ErrorClass.UNKNOWN_TOPIC:
         return BrokerError(f"cannot consume: {error.str()}; run `skewless topics apply`")
     return BrokerError(f"consumer stopped: {error.str()}") if fatal else None
-
-
-def _kafka_error(error: KafkaException) -> KafkaError:
-    return error.args[0]

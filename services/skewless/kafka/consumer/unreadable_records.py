@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError, Message
 
 from skewless.errors import BrokerError, SkewlessError, TransactionAbortedError
-from skewless.kafka.errors import ErrorClass, Remedy, class_of
+from skewless.kafka.errors import UNREADABLE, ErrorClass, class_of
 
 
 def is_unreadable(error: KafkaError) -> bool:
     """Return whether librdkafka reports this error of a partition repeatedly, or once and then skips records."""
-    error_class = class_of(error)
-    return error_class is not None and error_class.remedy is Remedy.READ_AGAIN
+    return class_of(error) in UNREADABLE
 
 
 class RetriedRecords:

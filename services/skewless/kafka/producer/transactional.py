@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from skewless.errors import BrokerError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.call_with_timeout import TimedCalls
-from skewless.kafka.errors import classify_transaction_error, is_transient, retriable
+from skewless.kafka.errors import classify_transaction_error, is_transient
 from skewless.kafka.producer.base import CALL_S, OutputProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
@@ -95,7 +95,7 @@ class TransactionalProducer(OutputProducer):
         try:
             self.producer.init_transactions(timeout_s)
         except KafkaException as error:
-            if not retriable(error):
+            if not error.args[0].retriable():
                 raise self._start_failed(error, operation) from error
             return UnavailableError(f"{operation}: {error.args[0].str()}")
         return None
@@ -147,7 +147,7 @@ class TransactionalProducer(OutputProducer):
                     # The transaction failed during the call. A second call returns the cause.
                     repeated_for_cause = True
                     continue
-                if not retriable(error):
+                if not error.args[0].retriable():
                     raise self._classify(error, f"committing to topics {self._topics()}") from error
                 if time.monotonic() > deadline:
                     raise TransactionAbortedError(
