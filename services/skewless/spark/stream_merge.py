@@ -28,7 +28,7 @@ from skewless.algorithms.watermark import WatermarkGenerator, WatermarkState, Wa
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import FencedError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.consumer.offsets import offset_consumer
-from skewless.kafka.consumer.topic_ids import read_topic_ids
+from skewless.kafka.consumer.topic_ids import wait_for_topic_ids
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import state_process, stream_start
@@ -156,14 +156,7 @@ def _check_topics(task: MergeTask) -> None:
 
 def topic_ids_of(settings: PipelineSettings, topics: Iterable[str]) -> Mapping[str, int]:
     """Return the ids of source topics. Raises UnreachableError if the brokers do not answer for `RETRY_S`."""
-    deadline = time.monotonic() + RETRY_S
-    while True:
-        try:
-            return read_topic_ids(settings.kafka.client_options(), sorted(topics))
-        except UnavailableError as error:
-            if time.monotonic() > deadline:
-                raise UnreachableError(f"the source topics cannot be described for {RETRY_S:g} s: {error}") from None
-            time.sleep(RETRY_PAUSE_S)
+    return wait_for_topic_ids(settings.kafka.client_options(), sorted(topics), RETRY_S)
 
 
 @dataclass(slots=True)

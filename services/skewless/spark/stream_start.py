@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -22,19 +21,12 @@ from skewless.engine.start_checks import (
     checkpoints_of,
     created_again,
 )
-from skewless.errors import (
-    BrokerError,
-    CheckFailedError,
-    ConfigurationError,
-    FencedError,
-    UnavailableError,
-    UnreachableError,
-)
+from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, FencedError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.broker_queries import LogRange
 from skewless.kafka.consumer.idle_member import IdleMember
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.topic_ids import read_topic_ids
+from skewless.kafka.consumer.topic_ids import wait_for_topic_ids
 from skewless.operations.reset import wait_until_stopped
 from skewless.stages.splitter.builder import without_local_aggregation
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -50,8 +42,6 @@ BY_SOURCE = "source"
 """Name in `distribution` of the grouping of a query without a cost per tuple: a worker per source partition."""
 LOAD_STAGE = topology.writer("distribution").name
 """Stage that measures the load."""
-PAUSE_S = 0.2
-"""Pause between two requests for the ids of topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +237,7 @@ def _wait_for_stages(settings: PipelineSettings, report: Callable[[str], None]) 
 
 
 def _topic_ids(settings: PipelineSettings, topics: list[str]) -> dict[str, int]:
-    deadline = time.monotonic() + settings.kafka.connect_timeout_s
-    while True:
-        try:
-            return read_topic_ids(settings.kafka.client_options(), topics)
-        except UnavailableError as error:
-            if time.monotonic() > deadline:
-                raise UnreachableError(f"{error}: check that the brokers run") from None
-            time.sleep(PAUSE_S)
+    return wait_for_topic_ids(settings.kafka.client_options(), topics, settings.kafka.connect_timeout_s)
 
 
 def _sources(offsets: OffsetReader, source: Input, topic_id: int | None) -> dict[TopicPartition, SourceState]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from skewless.errors import UnavailableError
+from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.errors import is_transient
 from skewless.kafka.reachability import CREATE_NO_TOPIC, QUIET
 
 REQUEST_TIMEOUT_S = 2.0
+PAUSE_S = 0.2
+"""Pause between two attempts."""
 
 ReadTopicIds = Callable[[Collection[str]], Mapping[str, int]]
 """Returns the ids of topics by name, without those that are unknown."""
@@ -44,3 +47,15 @@ def read_topic_ids(client_options: Mapping[str, Any], topics: Collection[str]) -
         if bits:
             ids[topic] = bits >> 32 & 0xFFFFFFFF
     return ids
+
+
+def wait_for_topic_ids(client_options: Mapping[str, Any], topics: Collection[str], timeout_s: float) -> dict[str, int]:
+    """Repeat `read_topic_ids` until brokers answer. Raises UnreachableError if none does within `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return read_topic_ids(client_options, topics)
+        except UnavailableError as error:
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"{error}: check that the brokers run") from None
+            time.sleep(PAUSE_S)

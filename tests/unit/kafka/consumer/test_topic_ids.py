@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
-from skewless.errors import UnavailableError
+from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.consumer import topic_ids
 from skewless.kafka.consumer.topic_ids import read_topic_ids
 
@@ -72,3 +73,20 @@ def test_read_topic_ids_asks_for_one_topic_and_creates_none(monkeypatch: pytest.
 def test_read_topic_ids_without_an_answer_can_be_repeated() -> None:
     with pytest.raises(UnavailableError, match="describing topic clicks"):
         read_topic_ids({"bootstrap.servers": "127.0.0.1:1"}, ["clicks"])
+
+
+def test_wait_for_topic_ids_repeats_the_request_until_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = UnavailableError("no answer")
+    answers: Iterator[dict[str, int] | Exception] = iter([failure, {"clicks": 7}, failure])
+
+    def read(_options: object, _topics: object) -> dict[str, int]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(topic_ids, "read_topic_ids", read)
+    monkeypatch.setattr(topic_ids, "PAUSE_S", 0.0)
+    assert topic_ids.wait_for_topic_ids({}, ["clicks"], 60.0) == {"clicks": 7}
+    with pytest.raises(UnreachableError, match="no answer: check that the brokers run"):
+        topic_ids.wait_for_topic_ids({}, ["clicks"], -1.0)
