@@ -23,10 +23,11 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.running_query import check_no_query
 from skewless.config.stage_start import StageStart, resolve
 from skewless.config.watcher import WORKERS, ConfigWatcher
-from skewless.engine.app import App, StageRuntime
+from skewless.engine.app import App
 from skewless.engine.executor import StepExecutor
 from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.output import Output
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import check_former_inputs
 from skewless.engine.step import InputStep
 from skewless.errors import ConfigurationError, SkewlessError, UnreachableError

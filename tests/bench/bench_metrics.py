@@ -31,8 +31,8 @@ from helpers.headers import internal_headers
 from helpers.messages import message
 from helpers.stage_start import in_memory
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.app import StageRuntime
 from skewless.engine.executor import RestoredPartition
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.statistics import EngineStatistics
 from skewless.lab.datasets.base import START_MS
 from skewless.monitoring.stage_monitor import StageMonitor, served

@@ -10,6 +10,8 @@ from skewless.engine.assignment import AssignedPartition
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.stage_runtime import StageRuntime
+from skewless.kafka.consumer.membership import GroupMembership
 from skewless.wire.topic_partition import TopicPartition
 
 TOPIC = "in"
@@ -49,6 +51,18 @@ def adopt(thread: ConsumerThread, consumer: object) -> None:
     """Mark the calling thread as the owner of the consumer."""
     thread._session._thread = threading.get_ident()
     thread._session._consumer = cast("Any", consumer)
+
+
+def consumer_thread(runtime: StageRuntime, deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
+    """Make the thread of a stage, for calls of its methods in the calling thread."""
+    return ConsumerThread(
+        runtime,
+        loop=cast("Any", EagerLoop()),
+        deliver=deliver,
+        stopped=lambda _failure: None,
+        membership=GroupMembership({}, runtime.group, runtime.group_instance_id, TOPIC),
+        read_topic_ids=lambda _topics: {},
+    )
 
 
 class EagerLoop:

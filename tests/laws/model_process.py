@@ -16,9 +16,9 @@ from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import State, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.output import Output
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input, PriorOutput
 from skewless.engine.step import Step
-from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
@@ -205,20 +205,25 @@ class Process:
             self.producer = TransactionalProducer(kafka, transport, str, instance)
         else:
             self.producer = AtLeastOnceProducer(kafka, transport, str)
-        self.thread = ConsumerThread(
-            loop=cast("Any", EagerLoop()),
+        runtime = StageRuntime(
+            kafka=kafka,
+            transport=transport,
             executor=self.executor,
             output=self.producer,
-            inputs=[Input("group", TOPIC, kind="internal", state_schema=SHAPE)],
-            options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
-            transport=transport,
+            inputs=(Input("group", TOPIC, kind="internal", state_schema=SHAPE),),
+            group_instance_id=instance,
+            restore=self._restore,
+            prior_output=Results(broker) if exact else None,
+            end_of_partition=True,
+            pause_after_s=pause_after_s,
+        )
+        self.thread = ConsumerThread(
+            runtime,
+            loop=cast("Any", EagerLoop()),
             deliver=self._deliver,
             stopped=lambda _failure: None,
-            restore=self._restore,
             membership=cast("Any", ModelMembership(self.link)),
             read_topic_ids=lambda _topics: {},
-            prior_output=Results(broker) if exact else None,
-            pause_after_s=pause_after_s,
         )
         self._run(self.thread._open)
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,55 +18,13 @@ import faust
 from faust.app import BootStrategy
 from mode import Service
 
-from skewless.engine.consumer_loop import ConsumerThread, FindInputs
-from skewless.engine.executor import Restore, StepExecutor
+from skewless.engine.consumer_loop import ConsumerThread
+from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
-from skewless.engine.output import Output
-from skewless.engine.start_checks import Input, PriorOutput
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.membership import GroupMembership
-from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.consumer.topic_ids import read_topic_ids
-from skewless.kafka.consumer.topic_reader import ReadProgress
-from skewless.kafka.settings import KafkaSettings, TransportSettings
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageRuntime:
-    """The components and settings with which the engine runs a stage."""
-
-    kafka: KafkaSettings
-    transport: TransportSettings
-    executor: StepExecutor
-    output: Output
-    inputs: tuple[Input, ...]
-    """The topics that are consumed, at least one. They have the same group."""
-    find_inputs: FindInputs | None = None
-    """Returns the inputs among the topics of the cluster, for a stage whose topics and partitions may become more."""
-    group_instance_id: str
-    """The same after a restart, so that a restart causes no rebalance (KIP-345)."""
-    restore: Restore = lambda _checkpoints: {}
-    """Restores the state of assigned partitions from their changelogs. Runs in a thread."""
-    restore_progress: ReadProgress = field(default_factory=ReadProgress)
-    """Follows the reads of changelogs by `restore`, for the metrics."""
-    prior_output: PriorOutput | None = None
-    """Looks for results of the group in partitions that have no checkpoint; None disables the check."""
-    changelog: str | None = None
-    """Topic from which the state of results is restored. The stage does not continue with another one of its name."""
-    end_of_partition: bool = False
-    """Whether the executor is notified when a partition has been read to its end."""
-    pause_after_s: float = 1.0
-    """Time for which a full partition may block the others before it is paused."""
-
-    @property
-    def group(self) -> str:
-        """The consumer group."""
-        return self.inputs[0].group
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """Full names of the topics that are consumed."""
-        return tuple(source.topic for source in self.inputs)
 
 
 class NoBroker(BootStrategy):
@@ -156,29 +113,14 @@ class App(faust.App):
         client_options = runtime.kafka.client_options()
         self.stopped_thread = loop.create_future()
         self._thread = ConsumerThread(
+            runtime,
             loop=loop,
-            executor=runtime.executor,
-            output=runtime.output,
-            inputs=runtime.inputs,
-            find_inputs=runtime.find_inputs,
-            options=consumer_options(
-                runtime.kafka,
-                runtime.transport,
-                runtime.group,
-                runtime.group_instance_id,
-                end_of_partition=runtime.end_of_partition,
-            ),
-            transport=runtime.transport,
             deliver=self.receive,
             stopped=self.stopped_thread.set_result,
-            restore=runtime.restore,
             membership=GroupMembership(
                 client_options, runtime.group, runtime.group_instance_id, runtime.inputs[0].topic
             ),
             read_topic_ids=partial(read_topic_ids, client_options),
-            prior_output=runtime.prior_output,
-            changelog=runtime.changelog,
-            pause_after_s=runtime.pause_after_s,
         )
         self._thread.start()
 

@@ -22,8 +22,9 @@ import threading
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 
 from confluent_kafka import KafkaError, Message
@@ -33,15 +34,15 @@ from skewless.engine.assignment import CommitPoint
 from skewless.engine.back_pressure import BackPressure
 from skewless.engine.commit_policy import IDLE_POLL_S, POLL_S, CommitPolicy
 from skewless.engine.consecutive_timeouts import ConsecutiveTimeouts
-from skewless.engine.executor import FetchPositions, LogRanges, Restore, StepExecutor
+from skewless.engine.executor import FetchPositions, LogRanges
 from skewless.engine.group_session import GroupSession
 from skewless.engine.loop_calls import LoopCalls
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.open_transactions import OpenTransactions
-from skewless.engine.output import Output
 from skewless.engine.rebalance import Rebalance
 from skewless.engine.restore import AssignmentRestorer
-from skewless.engine.start_checks import Input, PriorOutput
+from skewless.engine.stage_runtime import FindInputs, StageRuntime
+from skewless.engine.start_checks import Input
 from skewless.engine.statistics import observe_duration
 from skewless.errors import (
     BrokerError,
@@ -53,9 +54,10 @@ from skewless.errors import (
 )
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.consumer.membership import GroupMembership
+from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.consumer.topic_ids import ReadTopicIds
 from skewless.kafka.consumer.unreadable_records import RetriedRecords, is_unreadable
-from skewless.kafka.settings import METADATA_INTERVAL_MS, TransportSettings
+from skewless.kafka.settings import METADATA_INTERVAL_MS
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -66,39 +68,27 @@ PAUSED_RANGES_S = 10.0
 CHECK_TOPICS_S = 60.0
 """Interval at which a running process checks whether an input topic was created again."""
 
-FindInputs = Callable[[Mapping[str, int]], Sequence[Input]]
-"""Returns the inputs of a stage among the topics of the cluster, which are given with their numbers of partitions."""
-
 
 class ConsumerThread(threading.Thread):
     """Delivers the batches of the input topics to the executor and commits what the executor has processed."""
 
-    def __init__(  # noqa: PLR0913 - keyword-only, and only the app passes them
+    def __init__(  # noqa: PLR0913 - only the app passes them
         self,
+        runtime: StageRuntime,
         *,
         loop: asyncio.AbstractEventLoop,
-        executor: StepExecutor,
-        output: Output,
-        inputs: Sequence[Input],
-        find_inputs: FindInputs | None = None,
-        options: Mapping[str, object],
-        transport: TransportSettings,
         deliver: Callable[[MessageBatch], None],
         stopped: Callable[[BaseException | None], None],
-        restore: Restore,
         membership: GroupMembership,
         read_topic_ids: ReadTopicIds,
-        prior_output: PriorOutput | None = None,
-        changelog: str | None = None,
-        pause_after_s: float = 1.0,
     ) -> None:
         super().__init__(name="consumer", daemon=True)
         # A thread does not inherit context variables, such as that of the log.
         self._creator_context = contextvars.copy_context()
         self._on_loop = LoopCalls(loop)
-        self._executor = executor
-        self._assignment = executor.assignment
-        self._output = output
+        self._executor, self._output = runtime.executor, runtime.output
+        self._assignment = self._executor.assignment
+        inputs, transport = runtime.inputs, runtime.transport
         self._state_schema = inputs[0].state_schema
         self._transport = transport
         self._deliver_on_loop = deliver
@@ -114,9 +104,16 @@ class ConsumerThread(threading.Thread):
         """Errors by partition of records that cannot be read, after one retry."""
         self._skippable = _skippable(inputs)
         self._retried = RetriedRecords(inputs[0].group, self._skippable)
-        self._find_inputs = find_inputs
+        self._find_inputs = runtime.find_inputs
+        options = consumer_options(
+            runtime.kafka,
+            transport,
+            runtime.group,
+            runtime.group_instance_id,
+            end_of_partition=runtime.end_of_partition,
+        )
         # At the interval at which the consumer looks for new partitions.
-        look_interval_ms = float(str(options.get(METADATA_INTERVAL_MS, 0)))
+        look_interval_ms = float(str(options[METADATA_INTERVAL_MS]))
         self._look_interval_s = look_interval_ms / 1000 if look_interval_ms > 0 else math.inf
         self._last_look = time.monotonic()
         self._unread: Collection[TopicPartition] = ()
@@ -125,37 +122,18 @@ class ConsumerThread(threading.Thread):
         self._paused_ranges: LogRanges = {}
         """Log ranges of paused partitions as of the last request."""
         self._paused_due_at = -math.inf
-        self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
+        self._back_pressure = BackPressure(transport, self._assignment, runtime.pause_after_s)
         self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.kind != "user" for source in inputs))
         self._timeouts = ConsecutiveTimeouts(transport.transaction_timeout_s)
-        self._session = GroupSession(
-            inputs=inputs,
-            options=options,
-            transport=transport,
-            membership=membership,
-            statistics=executor.statistics,
-            stopping=self._stop_event,
-        )
-        self._restorer = AssignmentRestorer(
-            inputs=inputs,
-            session=self._session,
-            output=output,
-            statistics=executor.statistics,
-            key_of=executor.step.key_of,
-            restore=restore,
-            prior_output=prior_output,
-            exactly_once=transport.guarantee == "exactly_once",
-            read_topic_ids=read_topic_ids,
-            changelog=changelog,
-        )
+        self._session = GroupSession(runtime, options, membership, self._stop_event)
+        self._restorer = AssignmentRestorer(runtime, self._session, read_topic_ids)
         self._rebalance = Rebalance(
+            runtime,
             session=self._session,
-            executor=executor,
-            output=output,
-            open_transactions=OpenTransactions(output, membership),
+            open_transactions=OpenTransactions(runtime.output, membership),
             restorer=self._restorer,
             on_loop=self._on_loop,
-            commit=self._commit_within_poll,
+            commit=partial(self._commit, within_poll=True),
             stopping=self._stop_event.is_set,
         )
 
@@ -361,27 +339,22 @@ class ConsumerThread(threading.Thread):
             time.monotonic(), progressed=executor.progressed, at_rest=self._at_rest
         )
 
-    def _commit_within_poll(self, revoked: Collection[TopicPartition]) -> None:
-        """Commit from a rebalance callback, which runs within a call of the consumer."""
-        # The position may already be after a record that an earlier call has returned and that is not delivered yet.
-        # With that position the commit would skip the record.
-        self._commit(revoked, positions={})
-
-    def _commit(self, revoked: Collection[TopicPartition] = (), *, positions: FetchPositions | None = None) -> None:
+    def _commit(self, revoked: Collection[TopicPartition] = (), *, within_poll: bool = False) -> None:
         """Flush the step, and commit its outputs with the offsets. Then revokes partitions.
 
-        `positions` are the fetch positions up to which offsets may advance without records, by default the present
-        ones.
+        `within_poll`: the caller is a callback of the consumer.
         """
         self._policy.begin(time.monotonic())
         with observe_duration(self._executor.statistics.commits):
             try:
-                self._flush_and_commit(revoked, self._fetch_positions() if positions is None else positions)
+                # Offsets advance without records up to the position. Within a poll, it may already be after a record
+                # that an earlier call has returned and that is not delivered yet: the commit would skip that record.
+                self._flush_and_commit(revoked, {} if within_poll else self._fetch_positions())
             except TransactionAbortedError as failure:
                 self._raise_if_too_large(failure)
                 raise
         log_ranges = self._log_ranges()
-        if positions is None:
+        if not within_poll:
             for partition, (begin, end) in self._ranges_of_paused().items():
                 log_ranges[partition] = begin, max(end, log_ranges.get(partition, (0, 0))[1])
         self._on_loop.post(self._executor.update_lag, log_ranges, self._fetch_positions())

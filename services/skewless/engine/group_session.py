@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -26,15 +26,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from skewless.engine.assignment import IllegalEventError
-from skewless.engine.start_checks import Input
-from skewless.engine.statistics import EngineStatistics
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.errors import FencedError, SkewlessError, TransactionAbortedError, UnavailableError
 from skewless.kafka.clients import create_client
 from skewless.kafka.consumer.leave_group import leave_group
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.errors import ErrorClass, class_of, classify_consumer_error
 from skewless.kafka.outage_log import Outage
-from skewless.kafka.settings import TransportSettings
 from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -59,24 +57,21 @@ class Callbacks:
 class GroupSession:
     """The consumer of this process, from its first join to its end."""
 
-    def __init__(  # noqa: PLR0913 - keyword-only, and only `ConsumerThread` passes them
+    def __init__(
         self,
-        *,
-        inputs: Sequence[Input],
+        runtime: StageRuntime,
         options: Mapping[str, object],
-        transport: TransportSettings,
         membership: GroupMembership,
-        statistics: EngineStatistics,
         stopping: threading.Event,
     ) -> None:
-        self.group = inputs[0].group
+        self.group = runtime.group
         self.outage = Outage(log)
-        self._topics = [source.topic for source in inputs]
-        self._callbacks: Callbacks | None = None
-        self._options = dict(options)
-        self._transport = transport
+        self._topics = list(runtime.topics)
+        self._callbacks: Callbacks
+        self._options = options
+        self._transport = runtime.transport
         self._membership = membership
-        self._statistics = statistics
+        self._statistics = runtime.executor.statistics
         self._stopping = stopping
         self._thread: int | None = None
         """The thread that created the consumer."""
@@ -110,15 +105,16 @@ class GroupSession:
         self._consumer = create_client(
             Consumer, {**self._options, **self._statistics.consumer.options(), "error_cb": self._on_error}
         )
-        self._subscribe(callbacks)
+        self._subscribe()
 
     def add_topics(self, topics: Iterable[str]) -> None:
         """Read further topics. The group assigns all partitions again."""
         self._topics += topics
-        if self._callbacks is not None:
-            self._subscribe(self._callbacks)
+        self._subscribe()
 
-    def _subscribe(self, callbacks: Callbacks) -> None:
+    def _subscribe(self) -> None:
+        callbacks = self._callbacks
+
         def on_assign(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
             self._member_id = consumer.memberid()
             self._statistics.rebalances["assigned"] += 1

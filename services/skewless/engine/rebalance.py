@@ -10,51 +10,41 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from skewless.engine.commit_policy import POLL_S
-from skewless.engine.executor import RestoredPartition, StepExecutor
+from skewless.engine.executor import RestoredPartition
 from skewless.engine.group_session import Callbacks, GroupSession
 from skewless.engine.loop_calls import LoopCalls
 from skewless.engine.open_transactions import OpenTransactions
-from skewless.engine.output import Output
 from skewless.engine.restore import AssignmentChangedError, AssignmentRestorer
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.errors import FencedError, TransactionAbortedError
 from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
 
-class Commit(Protocol):
-    """Commits what is processed, and then revokes partitions."""
-
-    def __call__(self, revoked: Collection[TopicPartition]) -> None:
-        """Raise TransactionAbortedError if the commit failed."""
-        ...
-
-
 class Rebalance:
     """The life cycle of the assignment of one process."""
 
-    def __init__(  # noqa: PLR0913 - keyword-only, and only `ConsumerThread` passes them
+    def __init__(  # noqa: PLR0913 - only `ConsumerThread` passes them
         self,
+        runtime: StageRuntime,
         *,
         session: GroupSession,
-        executor: StepExecutor,
-        output: Output,
         open_transactions: OpenTransactions,
         restorer: AssignmentRestorer,
         on_loop: LoopCalls,
-        commit: Commit,
+        commit: Callable[[Collection[TopicPartition]], None],
         stopping: Callable[[], bool],
     ) -> None:
+        """`commit` commits what is processed, then revokes partitions. Raises TransactionAbortedError if it fails."""
         self._session = session
-        self._executor = executor
-        self._assignment = executor.assignment
-        self._output = output
+        self._executor, self._output = runtime.executor, runtime.output
+        self._assignment = runtime.executor.assignment
         self._open_transactions = open_transactions
         self._restorer = restorer
         self._on_loop = on_loop

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from skewless.engine.executor import Restore, RestoredPartition, State
+from skewless.engine.executor import RestoredPartition, State
 from skewless.engine.group_session import GroupSession
-from skewless.engine.output import Output
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import (
     Checkpoint,
     Input,
     OffsetsLostError,
-    PriorOutput,
     check_changelog_id,
     check_first_start,
     check_log_ranges,
@@ -23,7 +22,6 @@ from skewless.engine.start_checks import (
     checkpoints_of,
     created_again,
 )
-from skewless.engine.statistics import EngineStatistics
 from skewless.errors import BrokerError, ConfigurationError, UnavailableError, UnreachableError
 from skewless.kafka.admin.topics import require_equal_partitions
 from skewless.kafka.call_with_timeout import in_background, while_serving
@@ -44,29 +42,16 @@ class AssignmentChangedError(Exception):
 class AssignmentRestorer:
     """Restores assigned partitions. One object serves all assignments of a process. For the consumer thread."""
 
-    def __init__(  # noqa: PLR0913 - keyword-only, and only `ConsumerThread` passes them
-        self,
-        *,
-        inputs: Sequence[Input],
-        session: GroupSession,
-        output: Output,
-        statistics: EngineStatistics,
-        key_of: Callable[[TopicPartition], Any],
-        restore: Restore,
-        prior_output: PriorOutput | None,
-        exactly_once: bool,
-        read_topic_ids: ReadTopicIds,
-        changelog: str | None,
-    ) -> None:
-        self._inputs = {source.topic: source for source in inputs}
+    def __init__(self, runtime: StageRuntime, session: GroupSession, read_topic_ids: ReadTopicIds) -> None:
+        self._inputs = {source.topic: source for source in runtime.inputs}
         self._session = session
-        self._output = output
-        self._statistics = statistics
-        self._key_of = key_of
-        self._restore = restore
-        self._prior_output = prior_output
-        self._exactly_once = exactly_once
-        self._changelog = changelog
+        self._output = runtime.output
+        self._statistics = runtime.executor.statistics
+        self._key_of = runtime.executor.step.key_of
+        self._restore = runtime.restore
+        self._prior_output = runtime.prior_output
+        self._exactly_once = runtime.transport.guarantee == "exactly_once"
+        self._changelog = runtime.changelog
         self._read_topic_ids = read_topic_ids
         self.topic_ids: Mapping[str, int] = {}
         """Ids of the input topics and of the changelog as of the last attempt, without those that are unknown."""

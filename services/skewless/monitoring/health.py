@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from skewless.engine.app import StageRuntime
+from skewless.engine.stage_runtime import StageRuntime
 
 HEARTBEAT_S = 1.0
 KAFKA = "Kafka"

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.engine.app import StageRuntime
 from skewless.engine.executor import StepExecutor
 from skewless.engine.output import Output
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.statistics import EngineStatistics
 from skewless.engine.step import HistogramSample, Sample
 from skewless.kafka.client_statistics import ClientStatistics

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from skewless import topology
-from skewless.engine.app import StageRuntime
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
 from skewless.monitoring.metrics_reader import READ_TIMEOUT_S, MetricsReader

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skewless.engine.app import StageRuntime
 from skewless.engine.executor import Send
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.monitoring.settings import TracingSettings
 from skewless.version import VERSION

@@ -16,9 +16,10 @@ from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import create_topics
 from helpers.waiting import WAIT_S, until_in_thread
-from skewless.engine.app import App, StageRuntime
+from skewless.engine.app import App
 from skewless.engine.executor import StepExecutor
 from skewless.engine.output import Output
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input
 from skewless.engine.step import InputStep, Step
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from helpers.kafka import create_topics
 from helpers.waiting import WAIT_S
 from integration.engine.harness import Harness, running, until
-from skewless.engine.app import StageRuntime
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input
 from skewless.engine.step import MultiInputStep
 from skewless.wire.record import Batch, OutputRecord

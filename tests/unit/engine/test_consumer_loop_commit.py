@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from helpers.engine import TOPIC, EagerLoop, adopt, assign, at
+from helpers.engine import TOPIC, adopt, assign, at, consumer_thread
 from laws.model_broker import Clock
 from laws.model_process import Ledger
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input
 from skewless.errors import BrokerError, FencedError, LimitError, TransactionAbortedError, UnavailableError
-from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import OutputRecord
@@ -64,19 +63,15 @@ class Positioned:
 def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
     transport = TransportSettings(guarantee="at_least_once", session_timeout_s=10)
     producer, executor = Recorder(transport), StepExecutor(step)
-    thread = ConsumerThread(
-        loop=cast("Any", EagerLoop()),
+    runtime = StageRuntime(
+        kafka=KafkaSettings(),
+        transport=transport,
         executor=executor,
         output=producer,
-        inputs=[Input("g", TOPIC, kind="user", state_schema=None)],
-        options={"group.id": "g"},
-        transport=transport,
-        deliver=lambda _batch: None,
-        stopped=lambda _failure: None,
-        restore=lambda _positions: {},
-        membership=GroupMembership({}, "g", "i", "t"),
-        read_topic_ids=lambda _topics: {},
+        inputs=(Input("g", TOPIC, kind="user", state_schema=None),),
+        group_instance_id="i",
     )
+    thread = consumer_thread(runtime, lambda _batch: None)
     executor.send = producer.send
     adopt(thread, Positioned())
     return thread, producer

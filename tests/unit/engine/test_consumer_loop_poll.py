@@ -7,13 +7,13 @@ import inspect
 import math
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from helpers.engine import TOPIC, EagerLoop, adopt, assign, at
+from helpers.engine import TOPIC, adopt, assign, at, consumer_thread
 from helpers.messages import message
 from laws.model_process import Ledger
 from skewless.engine import consumer_loop
@@ -21,9 +21,9 @@ from skewless.engine.commit_policy import IDLE_POLL_S, REST_S
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input
 from skewless.errors import BrokerError
-from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import METADATA_INTERVAL_MS, KafkaSettings, TransportSettings
 
@@ -45,51 +45,55 @@ class Failing:
     def resume(self, partitions: list[TopicPartition]) -> None: ...
 
 
-def consumer_thread(
-    deliver: Callable[[MessageBatch], None], consumer: Failing | Empty | None = None, **options: object
+def thread_of(
+    deliver: Callable[[MessageBatch], None],
+    consumer: Failing | Empty | None = None,
+    kafka: Mapping[str, object] = MappingProxyType({}),
 ) -> ConsumerThread:
     transport = TransportSettings(guarantee="at_least_once", commit_interval_s=60, transaction_timeout_s=180)
-    thread = ConsumerThread(
-        loop=cast("Any", EagerLoop()),
+    runtime = StageRuntime(
+        kafka=KafkaSettings.model_validate(kafka),
+        transport=transport,
         executor=StepExecutor(Ledger(drain=False)),
         output=AtLeastOnceProducer(KafkaSettings(), transport, str),
-        inputs=[Input("g", TOPIC, kind="user", state_schema=None)],
-        options={"group.id": "g", **options},
-        transport=transport,
-        deliver=deliver,
-        stopped=lambda _failure: None,
-        restore=lambda _positions: {},
-        membership=GroupMembership({}, "g", "i", "t"),
-        read_topic_ids=lambda _topics: {},
+        inputs=(Input("g", TOPIC, kind="user", state_schema=None),),
+        group_instance_id="i",
     )
+    thread = consumer_thread(runtime, deliver)
     adopt(thread, consumer or Failing())
     return thread
 
 
 def test_consumer_loop_error_after_a_record_still_delivers_the_record() -> None:
     delivered: list[MessageBatch] = []
-    thread = consumer_thread(delivered.append)
+    thread = thread_of(delivered.append)
     thread._deliver(thread._poll())
     assert [batch.next_offset for batch in delivered] == [8]
+
+
+def login(sasl: object) -> dict[str, object]:
+    return {"security_protocol": "SASL_SSL", "sasl": sasl}
 
 
 def test_consumer_loop_refused_token_is_not_the_end() -> None:
     """The token may have expired within the login."""
     refused = Failing(KafkaError._AUTHENTICATION)
-    thread = consumer_thread(lambda _batch: None, refused, **{"sasl.mechanism": "OAUTHBEARER"})
+    endpoint = {"token_endpoint_url": "https://id.example/token", "client_id": "c", "client_secret": "s"}
+    kafka = login({"mechanism": "OAUTHBEARER", "oauthbearer": endpoint})
+    thread = thread_of(lambda _batch: None, refused, kafka)
     assert [each.offset() for each in thread._poll()] == [7]
 
 
 def test_consumer_loop_refused_password_ends_the_process() -> None:
     refused = Failing(KafkaError._AUTHENTICATION)
-    thread = consumer_thread(lambda _batch: None, refused, **{"sasl.mechanism": "SCRAM-SHA-512"})
+    thread = thread_of(lambda _batch: None, refused, login({"username": "ann", "password": "p"}))
     with pytest.raises(BrokerError, match=r"authentication failed .*correct kafka\.sasl"):
         thread._poll()
 
 
 @pytest.mark.parametrize("expected", [False, True])
 def test_consumer_loop_requested_commit_is_sent_early(expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
-    thread, commits = consumer_thread(lambda _batch: None), list[bool]()
+    thread, commits = thread_of(lambda _batch: None), list[bool]()
     monkeypatch.setattr(thread, "_commit", lambda: commits.append(True))
     monkeypatch.setattr(thread, "_poll", list)
     assign(thread._executor, {0: RestoredPartition(0, None)})
@@ -121,7 +125,7 @@ def test_consumer_loop_without_partitions_polls_ten_times_a_second(
 ) -> None:
     consumer = Empty()
     monkeypatch.setattr(consumer_loop, "time", consumer)
-    thread = consumer_thread(lambda _batch: None, consumer)
+    thread = thread_of(lambda _batch: None, consumer)
     executor = thread._executor
     if progressed:
         assign(executor, {0: RestoredPartition(0, None)})
@@ -137,7 +141,7 @@ def test_consumer_loop_without_partitions_polls_ten_times_a_second(
 def test_consumer_loop_with_partitions_and_an_overdue_commit_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, commits = Empty(), list[float]()
     monkeypatch.setattr(consumer_loop, "time", consumer)
-    thread = consumer_thread(lambda _batch: None, consumer)
+    thread = thread_of(lambda _batch: None, consumer)
     monkeypatch.setattr(thread, "_commit", lambda: commits.append(consumer.now))
     assign(thread._executor, {0: RestoredPartition(0, None)})
     thread._policy.begin(consumer.now)
@@ -165,7 +169,7 @@ def test_consumer_thread_has_no_attribute_that_a_thread_of_any_python_has_for_it
 def test_consumer_loop_looks_for_partitions_at_the_interval_of_the_client(
     interval_ms: str | float, looks_after_s: float
 ) -> None:
-    thread = consumer_thread(lambda _batch: None, **{METADATA_INTERVAL_MS: interval_ms})
+    thread = thread_of(lambda _batch: None, kafka={"options": {METADATA_INTERVAL_MS: interval_ms}})
     assert thread._look_interval_s == looks_after_s
 
 
@@ -196,7 +200,7 @@ def test_consumer_loop_commit_before_a_damaged_batch_does_not_pass_it() -> None:
         executor.deliver(batch)
         executor.assignment.process(batch.source, batch.next_offset, None, None)
 
-    thread = consumer_thread(process, Damaged())
+    thread = thread_of(process, Damaged())
     executor = thread._executor
     thread._retried._retried.add((TOPIC, 0, 8))  # it was read once more before
     assign(executor, {0: RestoredPartition(7, None)})

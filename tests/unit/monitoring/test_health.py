@@ -18,8 +18,8 @@ from helpers.engine import assign, revoke
 from helpers.stage_start import in_memory
 from helpers.waiting import until
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.app import StageRuntime
 from skewless.engine.executor import RestoredPartition
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.step import Sample
 from skewless.errors import ConfigurationError
 from skewless.monitoring import server

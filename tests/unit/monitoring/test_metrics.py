@@ -27,7 +27,7 @@ from skewless.algorithms.grouping import KeyBatch, create
 from skewless.algorithms.grouping.base import Widths
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.app import StageRuntime
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.step import HistogramSample, Sample
 from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
