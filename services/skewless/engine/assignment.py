@@ -224,10 +224,10 @@ class AssignedPartition:
         self.leader_epoch = leader_epoch
         self.committed = None if checkpoint is None else CommitPoint(offset, checkpoint, leader_epoch)
 
-    def deliver(self, next_offset: int, size: int, timestamp: int | None = None) -> None:
-        """Record that a batch that ends before `next_offset` was delivered. `timestamp` is that of its first record."""
-        self.in_flight.append(InFlightBatch(next_offset, size, timestamp))
-        self.delivered_offset = next_offset
+    def deliver(self, batch: InFlightBatch) -> None:
+        """Record that a batch was delivered."""
+        self.in_flight.append(batch)
+        self.delivered_offset = batch.next_offset
         self.at_end = False
 
     def process(self, next_offset: int, leader_epoch: int | None, timestamp: int | None = None) -> InFlightBatch | None:
@@ -387,19 +387,14 @@ class Assignment:
         """Return whether the assignment in which a batch was read still holds."""
         return generation == self.generation and partition in self.partitions
 
-    def deliver(
-        self, partition: TopicPartition, generation: int, next_offset: int, size: int, timestamp: int | None = None
-    ) -> bool:
-        """Record a batch as in flight. Returns False, and drops it, if its partition was revoked in the meantime.
-
-        `timestamp` is that of its first record, for the metrics.
-        """
+    def deliver(self, partition: TopicPartition, generation: int, batch: InFlightBatch) -> bool:
+        """Record a batch as in flight. Returns False, and drops it, if its partition was revoked in the meantime."""
         self._check_thread()
         if not self.is_current(partition, generation):
-            self._retire([InFlightBatch(next_offset, size)])
+            self._retire([batch])
             return False
         record = self._records[partition]
-        record.deliver(next_offset, size, timestamp)
+        record.deliver(batch)
         if record.fetches and len(record.in_flight) == WAITING_BATCHES:
             self.full_partitions += 1
         return True

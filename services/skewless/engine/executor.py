@@ -18,7 +18,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from skewless.engine.assignment import AssignedPartition, Assignment, CommitPoint, PartitionEvent
+from skewless.engine.assignment import AssignedPartition, Assignment, CommitPoint, InFlightBatch, PartitionEvent
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.statistics import EngineStatistics
 from skewless.engine.step import InputStep
@@ -143,9 +143,8 @@ class StepExecutor:
 
     def deliver(self, batch: MessageBatch) -> bool:
         """Record a batch as in flight. Returns False if its partition was revoked in the meantime."""
-        return self.assignment.deliver(
-            batch.source, batch.generation, batch.next_offset, batch.size, batch.first_timestamp
-        )
+        in_flight = InFlightBatch(batch.next_offset, batch.size, batch.first_timestamp)
+        return self.assignment.deliver(batch.source, batch.generation, in_flight)
 
     def is_current(self, batch: MessageBatch) -> bool:
         """Return whether the assignment in which the batch was read still holds."""

@@ -17,6 +17,7 @@ from skewless.engine.assignment import (
     AssignedPartition,
     Assignment,
     IllegalEventError,
+    InFlightBatch,
     PartitionEvent,
     PartitionState,
 )
@@ -39,7 +40,7 @@ def begin(chosen: Assignment, *partitions: int) -> None:
 
 
 def deliver(chosen: Assignment, partition: int, next_offset: int, size: int) -> bool:
-    return chosen.deliver(at(partition), chosen.generation, next_offset, size)
+    return chosen.deliver(at(partition), chosen.generation, InFlightBatch(next_offset, size))
 
 
 # Transitions
@@ -137,7 +138,7 @@ def test_lost_partition_drops_its_batches_in_flight(lose: Callable[[Assignment],
     some.process(at(0), 10, None)
     lose(some)
     assert (some.in_flight_batches(), some.retired_bytes, some.retired_batches) == (0, 150, 2)
-    assert not some.deliver(at(0), generation, 30, 5)
+    assert not some.deliver(at(0), generation, InFlightBatch(30, 5))
     assert some.retired_batches == 3
 
 
@@ -184,7 +185,7 @@ def test_partitions_of_two_topics_with_one_number_are_two() -> None:
     for partition in (left, right):
         some[partition].start(0, None, None)
     some.started()
-    assert some.deliver(left, some.generation, 7, 1)
+    assert some.deliver(left, some.generation, InFlightBatch(7, 1))
     assert (some[left].delivered_offset, some[right].delivered_offset) == (7, 0)
 
 
@@ -192,7 +193,7 @@ def test_lag_counts_no_markers_after_the_last_record() -> None:
     record = AssignedPartition(at(0))
     record.start(5, None, None)
     assert record.lag(log_start=0, log_end=9, fetch_position=9) == 0
-    record.deliver(8, 1)
+    record.deliver(InFlightBatch(8, 1))
     assert record.lag(log_start=0, log_end=9, fetch_position=9) == 4
     assert record.lag(log_start=7, log_end=9, fetch_position=9) == 2
 
@@ -217,7 +218,7 @@ def test_partition_that_is_paused_is_at_its_end_no_more() -> None:
         lambda some: some.abandon_restore(),
         Assignment.reset,
         lambda some: some.apply(PartitionEvent.PAUSE, []),
-        lambda some: some.deliver(at(0), 0, 1, 1),
+        lambda some: some.deliver(at(0), 0, InFlightBatch(1, 1)),
         lambda some: some.process(at(0), 1, None),
     ],
 )

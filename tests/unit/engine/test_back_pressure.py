@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from helpers.engine import at
-from skewless.engine.assignment import WAITING_BATCHES, Assignment
+from skewless.engine.assignment import WAITING_BATCHES, Assignment, InFlightBatch
 from skewless.engine.back_pressure import BackPressure, PollDecision
 from skewless.kafka.settings import TransportSettings
 
@@ -44,7 +44,7 @@ class Bench:
     def push(self, partition: int, size: int = 1) -> None:
         self.offset += 1
         self.flow.batch_delivered(size)
-        self.assignment.deliver(at(partition), self.assignment.generation, self.offset, size)
+        self.assignment.deliver(at(partition), self.assignment.generation, InFlightBatch(self.offset, size))
 
     def process(self, partition: int, offset: int) -> None:
         self.assignment.process(at(partition), offset, None)
