@@ -28,13 +28,15 @@ def build(start: StageStart) -> BuiltStage:
         write=pipeline.write_columns,
     )
     # A worker with a simulated cost is slow on purpose, so its full partitions are paused at once.
-    pause_after_s = 0.0 if settings.cost.cycle > 0 else 1.0
+    pause_after_s = 1.0 if settings.cost.is_free else 0.0
     return BuiltStage(step, processor=partial(with_cost, settings.cost), pause_after_s=pause_after_s)
 
 
 def with_cost(settings: CostSettings, executor: StepExecutor) -> Process:
     """Return a function that processes batches. With a simulated cost, partitions are processed concurrently."""
-    cost = SimulatedCost(settings, executor.process, executor.fail, executor.statistics.add_busy_time)
+    cost = SimulatedCost(
+        settings, executor.process, executor.is_current, executor.fail, executor.statistics.add_busy_time
+    )
 
     async def submit(batch: MessageBatch) -> None:
         cost.submit(batch)

@@ -17,19 +17,21 @@ from skewless.wire.tuples import TUPLE, TUPLE_V2
 class SimulatedCost:
     """Delays batches by the simulated cost of their tuples, then processes them. Keeps the order within a partition.
 
-    `report_failure` receives the error that ended the processing of a partition. `add_busy_time` receives a partition
-    and the simulated seconds of a batch.
+    A batch that is not `is_current` is dropped: its partition was revoked. `report_failure` receives the error that
+    ended the processing of a partition. `add_busy_time` receives a partition and the simulated seconds of a batch.
     """
 
     def __init__(
         self,
         settings: CostSettings,
         process: Callable[[MessageBatch], Awaitable[None]],
+        is_current: Callable[[MessageBatch], bool],
         report_failure: Callable[[Exception], None],
         add_busy_time: Callable[[int, float], None],
     ) -> None:
         self._settings = settings
         self._process = process
+        self._is_current = is_current
         self._report_failure = report_failure
         self._add_busy_time = add_busy_time
         self._queues: dict[int, asyncio.Queue[MessageBatch]] = {}
@@ -63,6 +65,8 @@ class SimulatedCost:
             else:
                 batch = queue.get_nowait()
             for part in batch.parts():
+                if not self._is_current(part):
+                    break
                 # Costs add up to one end time, which only an empty queue moves. With one sleep per cost, the
                 # granularity of timers and the commits in between would take as long as the tuples.
                 cycles, rows_since_sleep = divmod(rows_since_sleep + _rows(part), self._settings.cycle)

@@ -151,9 +151,9 @@ class WorkerStep(Step):
                 schema = require_schema(headers, *columns_names, *record_names, ROWS, WATERMARK)
                 tuples = self._tuples.read(value) if schema in columns_names else []
                 rows = self._rows.read(value, headers) if schema == ROWS else None
-                if schema in record_names:
-                    single_tuples.append(self._read_single_tuple(batch.keys[index], value))
+                single = [self._read_single_tuple(batch.keys[index], value)] if schema in record_names else []
                 update_watermarks(input_.watermarks, headers)
+                single_tuples += single
                 if rows is None:
                     self._buffer(batch.partition, input_, tuples, len(value or b""))
                 else:

@@ -11,8 +11,11 @@ from helpers.batches import ROW_FORMAT, rows_of
 from helpers.engine import at
 from helpers.headers import internal_headers
 from helpers.messages import message
+from helpers.stage_start import in_memory
 from helpers.waiting import until_in_thread
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
+from skewless.stages.worker.builder import build
 from skewless.stages.worker.settings import CostSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost
 from skewless.wire.tuples import TUPLE
@@ -41,6 +44,7 @@ def test_simulated_cost_failed_batch_is_reported_and_later_batches_are_processed
         cost = SimulatedCost(
             CostSettings(cycle=1, process_duration_ms=0.01),
             process,
+            lambda _: True,
             failures.append,
             lambda _, __: fail_at("spent", next(seen)),
         )
@@ -63,7 +67,7 @@ def test_simulated_cost_header_without_a_value_costs_nothing_and_is_passed_on() 
 
     async def story() -> None:
         cost = SimulatedCost(
-            CostSettings(cycle=1, process_duration_ms=0.01), process, lambda _: None, lambda _, __: None
+            CostSettings(cycle=1, process_duration_ms=0.01), process, lambda _: True, lambda _: None, lambda _, __: None
         )
         cost.submit(batch(0, [("schema", None)]))
         await until_in_thread(lambda: done == [0], limit_s=5.0, every_s=0.001)
@@ -80,9 +84,44 @@ def test_simulated_cost_of_a_row_is_that_of_one_tuple() -> None:
 
     async def story() -> None:
         settings = CostSettings(cycle=1, process_duration_ms=2)
-        cost = SimulatedCost(settings, process, lambda _: None, lambda _, seconds: spent.append(seconds))
+        cost = SimulatedCost(
+            settings, process, lambda _: True, lambda _: None, lambda _, seconds: spent.append(seconds)
+        )
         cost.submit(MessageBatch(at(0), 1, [message(0, record.value, headers=list(record.headers))]))
         await until_in_thread(lambda: spent, limit_s=5.0, every_s=0.001)
 
     asyncio.run(story())
     assert spent == [pytest.approx(0.004)]
+
+
+def test_simulated_cost_of_a_revoked_partition_is_not_spent() -> None:
+    spent: list[int] = []
+
+    async def process(part: MessageBatch) -> None:
+        del part
+
+    async def story() -> None:
+        settings = CostSettings(cycle=1, process_duration_ms=0.01)
+        cost = SimulatedCost(
+            settings,
+            process,
+            lambda part: part.partition == 1,
+            lambda _: None,
+            lambda partition, _: spent.append(partition),
+        )
+        cost.submit(batch(0))
+        cost.submit(MessageBatch(at(1), 1, [message(0, b"{}", headers=internal_headers(TUPLE, {}))]))
+        await until_in_thread(lambda: spent, limit_s=5.0, every_s=0.001)
+
+    asyncio.run(story())
+    assert spent == [1]
+
+
+@pytest.mark.parametrize(("process_duration_ms", "pause_after_s"), [(0, 1.0), (1, 0.0)])
+def test_worker_builder_only_a_cost_above_zero_pauses_full_partitions_at_once(
+    process_duration_ms: int, pause_after_s: float
+) -> None:
+    cost = {"cycle": 100, "process_duration_ms": process_duration_ms}
+    document = {"name": "p", "source": {"topic": "t"}, "worker": {"cost": cost}}
+    start = in_memory("worker", PipelineSettings.model_validate(document), 2)
+    assert build(start).pause_after_s == pause_after_s

@@ -339,6 +339,9 @@ INVALID = {
         "worker-input", columns(ROWS).value, headers=internal_headers(TUPLES, {}, [2])
     ),
     "an unknown origin": OutputRecord("worker-input", columns(ROWS).value, headers=internal_headers(TUPLES, {2: 5})),
+    "one tuple of an unknown origin": OutputRecord(
+        "worker-input", b'{"value":1,"time":10}', b"a", headers=internal_headers(TUPLE, {2: 5})
+    ),
 }  # fmt: skip
 
 
