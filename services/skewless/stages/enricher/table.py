@@ -44,19 +44,19 @@ class Table:
 
         The key of an unreadable row has no row from then on: its earlier one is out of date.
         """
-        keys, problems = record_key_texts(batch, self._encoding)
+        keys, unreadable_keys = record_key_texts(batch, self._encoding)
         parsed = self.parser.parse(batch)
-        problems = dict(parsed.invalid) | problems
+        problems = dict(parsed.invalid) | unreadable_keys
         columns = [parsed.values[name].to_pylist() for name in self._names]
         rows = dict(zip(parsed.records.tolist(), zip(*columns, strict=True), strict=True))
         lines = []
         for index, (key, value) in enumerate(zip(keys, batch.values, strict=True)):
             if index in problems and value is not None:
                 lines.append(f"{self.topic}/{batch.partition} at offset {batch.offsets[index]}: {problems[index]}")
-            if index in problems or value is None:
-                self._rows.pop(key.encode(), None)
-            else:
+            if index not in problems and value is not None:
                 self._rows[key.encode()] = self._once(_encode(rows[index]))
+            elif index not in unreadable_keys:
+                self._rows.pop(key.encode(), None)
         self.unreadable += len(lines)
         return lines
 

@@ -151,3 +151,15 @@ def test_apply_of_several_partitions_without_a_schema_changes_nothing() -> None:
     with pytest.raises(UnavailableError, match="table users waits for schema 7: no schema registry answers at"):
         follower.apply(table, [(0, [good]), (1, [waits])])
     assert table.unreadable == 0
+
+
+def test_apply_of_a_row_whose_key_is_unreadable_keeps_the_row_of_the_empty_key() -> None:
+    table = RealTable(TableSettings.model_validate({"topic": "users", "fields": {"country": "country"}}))
+    row = Message(topic="users", partition=0, offset=0, key=b"", value=b'{"country": "de"}')
+    unreadable = [
+        Message(topic="users", partition=0, offset=offset, key=key, value=value)
+        for offset, (key, value) in enumerate([(None, b"{}"), (b"\xff", b"{}"), (b"\xff", None)], 1)
+    ]
+    follower.apply(table, [(0, [row, *unreadable])])
+    assert table.fields("") == ["de"]
+    assert table.unreadable == 2
