@@ -31,10 +31,11 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep, SessionStep
+from skewless.stages.event_time import committed_state
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
-from skewless.stages.splitter.checkpoint import committed_state, decode_checkpoint
+from skewless.stages.splitter.checkpoint import decode_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.restore import HeldRules, read_again
@@ -678,7 +679,8 @@ def check_live(pipeline: Pipeline, fed: Sequence[SourceRecord]) -> None:
 def own_watermark(pipeline: Pipeline, idle: Collection[int]) -> int | None:
     """Return the minimum of the watermarks of the source partitions, as the splitters have committed them."""
     committed, sources = pipeline.stages["splitter"].committed, range(pipeline.setup.sources)
-    own = {at: committed_state(committed.get(at, (0, None))[1], pipeline.setup.lateness_ms).watermark for at in sources}
+    checkpoints = {at: decode_checkpoint(committed.get(at, (0, None))[1]) for at in sources}
+    own = {at: committed_state(each, pipeline.setup.lateness_ms).watermark for at, each in checkpoints.items()}
     return Reported({at: watermark for at, watermark in own.items() if watermark is not None}, set(idle)).reached(
         pipeline.setup.sources
     )

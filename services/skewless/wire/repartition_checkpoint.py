@@ -29,18 +29,13 @@ def decode_checkpoint(text: str | None) -> RepartitionCheckpoint:
     return msgspec.json.decode(text, type=RepartitionCheckpoint) if text else RepartitionCheckpoint()
 
 
-def committed_state(text: str | None, disorder_ms: int) -> WatermarkState:
-    """Return the state of event time of an input partition by its checkpoint. The end of a bounded run is not in it."""
-    committed = decode_checkpoint(text)
-    return WatermarkState(WatermarkGenerator(disorder_ms, committed.max_time).watermark(), committed.idle)
-
-
 def first_state(text: str | None, disorder_ms: int) -> WatermarkState:
     """Return a bound of the times of all records of an input partition that are written, before and after a checkpoint.
 
     Without records so far it has no watermark. The partition may be idle then.
     """
-    committed, state = decode_checkpoint(text), committed_state(text, disorder_ms)
-    if committed.min_time is None or state.watermark is None:
-        return WatermarkState(idle=state.idle and state.watermark is None)
-    return WatermarkState(min(committed.min_time, state.watermark))
+    committed = decode_checkpoint(text)
+    watermark = WatermarkGenerator(disorder_ms, committed.max_time).watermark()
+    if committed.min_time is None or watermark is None:
+        return WatermarkState(idle=committed.idle and watermark is None)
+    return WatermarkState(min(committed.min_time, watermark))

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from skewless.algorithms.watermark import WatermarkGenerator, WatermarkState
-
 
 class Held(NamedTuple):
     """Records of a source partition with held tuples (`splitter.local.mode: windows`), which a restart reads again.
@@ -73,9 +71,3 @@ def start_of(checkpoint: str | None) -> int | None:
     """Return the offset of the first record that the pipeline reads of a partition; None if it has read none."""
     decoded = decode_checkpoint(checkpoint)
     return 0 if decoded.start is None and decoded.max_time is not None else decoded.start
-
-
-def committed_state(checkpoint: str | None, lateness_ms: int) -> WatermarkState:
-    """Return the state of event time of a source partition by its checkpoint. The end of a bounded run is not in it."""
-    committed = decode_checkpoint(checkpoint)
-    return WatermarkState(WatermarkGenerator(lateness_ms, committed.max_time).watermark(), committed.idle)
