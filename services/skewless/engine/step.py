@@ -14,7 +14,7 @@ checkpoint for partitions that it gets again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from skewless.algorithms.duration_histogram import Histogram
@@ -110,10 +110,13 @@ class InputStep(ABC, Generic[Partition]):
         """Reason for which the step makes no progress until a user acts, for the readiness of the process; or None."""
         return None
 
+    waits: Callable[[], tuple[str, ...]] = tuple
+    """Returns what partitions wait for; set by the stage if its records need schemas of a registry."""
+
     @property
     def waiting(self) -> tuple[str, ...]:
         """What a step that is ready waits for, as texts for users. Any thread may read it."""
-        return ()
+        return self.waits()
 
     @abstractmethod
     def checkpoint(self, partition: Partition) -> str:

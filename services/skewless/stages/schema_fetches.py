@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.step import InputStep
 from skewless.errors import UnavailableError
 from skewless.parsing.record_parser import NeededSchemas, RecordParser
 from skewless.schema_registry.cache import SchemaCache
@@ -22,15 +23,9 @@ from skewless.wire.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 
-class WaitingStep(Protocol):
-    """A step that reports what its partitions wait for."""
-
-    waits: Callable[[], tuple[str, ...]]
-
-
 def with_schemas(
     parsers: Mapping[str | None, RecordParser],
-    step: WaitingStep,
+    step: InputStep[Any],
     process: Callable[[StepExecutor], Process] = process_at_once,
 ) -> tuple[Callable[[StepExecutor], Process], Dependency | None]:
     """Return the processor and the dependency of a stage with these parsers, by topic; None: that of any topic.

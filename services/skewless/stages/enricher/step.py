@@ -27,8 +27,6 @@ class EnricherStep(StatelessStep):
     def __init__(self, settings: EnrichSettings, tables: Sequence[Table]) -> None:
         super().__init__()
         self.parser = RecordParser(settings.records)
-        self.waits: Callable[[], tuple[str, ...]] = tuple
-        """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
         self.table_waits: Callable[[], tuple[str, ...]] = tuple
         """Returns what the tables wait for; set by the stage."""
         self._lookups = [

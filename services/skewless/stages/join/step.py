@@ -89,8 +89,6 @@ class JoinStep(MultiInputStep):
         self._blocked: frozenset[TopicPartition] = frozenset()
         self._stalled: str | None = None
         self._waiting: tuple[str, ...] = ()
-        self.waits: Callable[[], tuple[str, ...]] = tuple
-        """Returns what partitions wait for; set by the stage if a side needs schemas of a registry."""
         self.first_states: Callable[[Side], Mapping[int, WatermarkState]] = lambda _side: {}
         """Returns what is known of partitions of the user's topic before their first report is read: a bound of the
         times of all their records, or that they are idle without records. Set by the stage if partitions are merged."""

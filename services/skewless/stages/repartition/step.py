@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,8 +71,6 @@ class RepartitionStep(SourceSteps[int], Step):
         self._rules = rules
         self._sources: dict[int, _Source] = {}
         self._late = 0
-        self.waits: Callable[[], tuple[str, ...]] = tuple
-        """Returns what partitions wait for; set by the stage if the records need schemas of a registry."""
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """Restore the committed checkpoint. The first flush reports its state again.
@@ -126,11 +124,6 @@ class RepartitionStep(SourceSteps[int], Step):
         yield from late_records(
             self._rules.side.value, records.take(late), partitions, watermarks.tolist(), is_json=is_json
         )
-
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """What partitions wait for."""
-        return self.waits()
 
     def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
         """Report watermarks and idle flags that changed since the last report."""

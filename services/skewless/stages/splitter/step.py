@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -95,8 +95,6 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
         self._rules = rules
         self._reports = reports
         self._sources: dict[TopicPartition, Source] = {}
-        self.waits: Callable[[], tuple[str, ...]] = tuple
-        """Returns what partitions wait for; set by the stage if the parser needs schemas of a registry."""
         self.timed_records = 0
         """Number of records with an event time so far."""
         self._filtered = self._rounded = 0
@@ -143,11 +141,6 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
             source.start = next(iter(batch.offsets), None)
         for batch_slice in slices(batch):
             yield from self._split(partition, batch_slice, source, now)
-
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """What partitions wait for."""
-        return self.waits()
 
     def _split(self, partition: TopicPartition, batch: Batch, source: Source, now: int) -> Iterator[OutputRecord]:
         parsed = self._parser.parse(batch)
