@@ -66,8 +66,10 @@ def process(name: str, url: str, given: list[MessageBatch]) -> tuple[float, int]
     document = {"name": "p", "source": {"topic": "clicks"}, "registry": {"url": url}}
     settings = PipelineSettings.model_validate({**document, "splitter": {"format": name, **fields}})
     parser = RecordParser(settings.splitter)
-    rules = SplitterRules(event_time=settings.event_time_rules(), idle_timeout_ms=None, drain=False)
-    step = SplitterStep(parser, settings.values, rules, SourceReports(4, settings.aggregated.topic))
+    rules = SplitterRules(
+        event_time=settings.event_time_rules(), tuple_format=settings.tuple_format, idle_timeout_ms=None, drain=False
+    )
+    step = SplitterStep(parser, rules, SourceReports(4, settings.aggregated.topic))
     step.assign(SOURCE, None, ())
     started = 0.0
     for index, batch in enumerate(given):

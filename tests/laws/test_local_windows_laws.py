@@ -24,7 +24,7 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import decode_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
-from skewless.stages.splitter.restore import HeldRules, read_again
+from skewless.stages.splitter.restore import read_again
 from skewless.wire.headers import schema_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import ROWS, RowFormat
@@ -91,29 +91,27 @@ class Splitters:
         """Start a splitter from the last commit; what was not committed is read again."""
         self.local = local
         row_format = RowFormat(COLUMNS, pane_ms=local.window_ms, grid_ms=PANE_MS)
-        local_rules = LocalRules(columns=COLUMNS, pane_ms=local.window_ms, max_rows=local.max_rows)
         rules = LocalSplitterRules(
-            event_time=self.event_time, idle_timeout_ms=None, drain=False, local=local_rules, row_format=row_format
-        )
-        held_rules = HeldRules(
-            new_parser=lambda: RecordParser(SETTINGS),
-            tuple_format=FORMAT,
             event_time=self.event_time,
-            local=local_rules,
-            parsing="",
+            tuple_format=FORMAT,
+            idle_timeout_ms=None,
+            drain=False,
+            local=LocalRules(columns=COLUMNS, pane_ms=local.window_ms, max_rows=local.max_rows),
+            row_format=row_format,
         )
-        self.step = STEPS[local.mode](RecordParser(SETTINGS), SETTINGS.value_types, rules, reports())
-        self.step.assign(source(0), self.checkpoint or None, self.restored(held_rules))
+        self.step = STEPS[local.mode](RecordParser(SETTINGS), rules, reports())
+        self.step.assign(source(0), self.checkpoint or None, self.restored(rules))
         self.pending = []
         self.read(self.log[self.offset :])
 
-    def restored(self, rules: HeldRules) -> State:
+    def restored(self, rules: LocalSplitterRules) -> State:
         held = decode_checkpoint(self.checkpoint).held
         if held is None:
             return ()
         assert held.end == self.offset
         offsets = range(held.offset, held.end)
-        again = read_again([batch_of(0, [self.log[offset]], first=offset) for offset in offsets], held, rules)
+        batches = [batch_of(0, [self.log[offset]], first=offset) for offset in offsets]
+        again = read_again(batches, held, rules, RecordParser(SETTINGS))
         # The range begins with a record that has a held tuple: nothing before it is read.
         assert (again.tuples, min(one.offset for one in again.openings.values())) == (held.tuples, held.offset)
         return again.to_state()

@@ -21,7 +21,6 @@ from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
 from skewless.algorithms import grouping, local_buffer, record_size
 from skewless.algorithms.aggregates import PartialColumn, columns_of, default_fields
 from skewless.algorithms.local_buffer import LocalRules
-from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.windowing import window
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
 from skewless.algorithms.windowing.sessions import SessionWindows
@@ -38,7 +37,7 @@ from skewless.stages.router.upstream import Upstream
 from skewless.stages.splitter.checkpoint import decode_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
-from skewless.stages.splitter.restore import HeldRules, read_again
+from skewless.stages.splitter.restore import read_again
 from skewless.stages.splitter.step import SplitterStep
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
@@ -235,8 +234,8 @@ class Pipeline:
         self.workers = setup.workers
         self.splitters = 0
         """Number of splitters so far."""
-        self.held_rules: dict[InputStep[Any], HeldRules] = {}
-        """By which rules each splitter reads held tuples again."""
+        self.splitter_rules: dict[InputStep[Any], LocalSplitterRules] = {}
+        """Rules of each splitter, by which it also reads held tuples again."""
         self.reread = 0
         """Number of records that splitters have read again."""
         counts = {
@@ -272,29 +271,23 @@ class Pipeline:
         # Every other splitter has shorter panes or local windows, as after a change of the setting.
         pane_ms = setup.pane_ms // (1 if self.splitters % 2 else DIVISORS[setup.pane_ms])
         row_format = self.row_format(pane_ms)
-        local = LocalRules(columns=row_format.columns, pane_ms=pane_ms, **chosen)
         rules = LocalSplitterRules(
             event_time=EventTimeRules(
                 lateness_ms=setup.lateness_ms, max_ahead_ms=0, windows=setup.windows if setup.late_by_window else None
             ),
+            tuple_format=batches.FORMAT,
             idle_timeout_ms=setup.idle_timeout_ms,
             drain=self.drain,
-            local=local,
+            local=LocalRules(columns=row_format.columns, pane_ms=pane_ms, **chosen),
             row_format=row_format,
         )
-        step = STEPS[mode](RecordParser(FORMAT), (ValueType(),), rules, SourceReports(setup.sources, "source"))
-        self.held_rules[step] = HeldRules(
-            new_parser=lambda: RecordParser(FORMAT),
-            tuple_format=batches.FORMAT,
-            event_time=rules.event_time,
-            local=local,
-            parsing="",
-        )
+        step = STEPS[mode](RecordParser(FORMAT), rules, SourceReports(setup.sources, "source"))
+        self.splitter_rules[step] = rules
         return step
 
     def read_again(self, step: InputStep[Any], partition: int, checkpoint: str | None) -> State:
         """Restore a partition of a splitter, as `restore_from` does."""
-        rules = self.held_rules.get(step)
+        rules = self.splitter_rules.get(step)
         held = None if rules is None else decode_checkpoint(checkpoint).held
         if rules is None or held is None:
             return ()
@@ -303,7 +296,7 @@ class Pipeline:
         while offset < held.end:
             batch, offset = source.read(partition, offset, min(3, held.end - offset)) or (None, held.end)
             read += [batch] if batch else []
-        again = read_again(read, held, rules)
+        again = read_again(read, held, rules, RecordParser(FORMAT))
         assert again.tuples == held.tuples
         assert min(opening.offset for opening in again.openings.values()) == held.offset
         self.reread += again.records

@@ -107,6 +107,7 @@ class TupleFormat:
     ) -> None:
         self._write = write
         self.values = tuple(values)
+        self.key_parts = tuple(key_parts)
         is_number = [(value.name, value.kind) for value in values] == [(VALUE, "number")]
         is_version_1 = is_number and not values[0].optional
         self.schema = pa.schema([_KEY, *((value.name, value.arrow_type) for value in values), _TIME])

@@ -13,7 +13,7 @@ from skewless.stages.schema_fetches import with_schemas
 from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
-from skewless.stages.splitter.restore import HeldRules, restore_from
+from skewless.stages.splitter.restore import restore_from
 from skewless.stages.splitter.settings import LocalSettings, SplitterSettings
 
 DIGEST_CHARACTERS = 16
@@ -26,32 +26,27 @@ def build(start: StageStart) -> BuiltStage:
     local = local_rules(pipeline)
     rules = LocalSplitterRules(
         event_time=pipeline.event_time_rules(),
+        tuple_format=pipeline.tuple_format,
         idle_timeout_ms=pipeline.event_time.idle_timeout_ms,
         drain=start.drain,
         max_drift_ms=pipeline.event_time.max_drift_ms,
-        key_parts=settings.key.parts,
-        write=pipeline.write_columns,
         holds=pipeline.transport.guarantee == "exactly_once",
         local=local,
         row_format=pipeline.row_format(local.pane_ms),
         parsing=parsing_digest(settings),
     )
-    held = HeldRules(
-        new_parser=lambda: RecordParser(settings),
-        tuple_format=pipeline.tuple_format,
-        event_time=rules.event_time,
-        local=local,
-        parsing=rules.parsing,
-    )
     reports = SourceReports(start.count_partitions("tuples"), pipeline.aggregated.topic)
     parser = RecordParser(settings)
-    step = STEPS[settings.local.mode](parser, pipeline.values, rules, reports)
+    step = STEPS[settings.local.mode](parser, rules, reports)
+    restore = restore_from(
+        pipeline.kafka, reports.label_of, pipeline.aggregated.skip_to_of, rules, lambda: RecordParser(settings)
+    )
     processor, dependency = with_schemas({None: parser}, step)
     return BuiltStage(
         step,
         processor=processor,
         dependency=dependency,
-        restore=restore_each(restore_from(pipeline.kafka, reports.label_of, pipeline.aggregated.skip_to_of, held)),
+        restore=restore_each(restore),
         first_checkpoint=first_checkpoint,
         end_of_partition=True,
     )

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from skewless.algorithms.local_buffer import Flush, LocalBuffer, LocalRules
 from skewless.algorithms.local_windows import LocalWindows, Opening
-from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import WatermarkState
 from skewless.engine.step import Sample
 from skewless.errors import UnknownSchemaError
@@ -32,32 +31,22 @@ FlushReason = Literal["commit", "size", "window", "idle"]
 Buffer = TypeVar("Buffer", bound=Sized)
 
 
-class _Header(NamedTuple):
-    """The other fields of `RestoredRows`, as the key of its record."""
-
-    records: int
-    tuples: int
-    openings: dict[int, Opening]
-    skips_next: bool
-
-
 class RestoredRows(NamedTuple):
     """Tuples that were read again on assignment, because they were held at the last commit."""
 
     records: int
     """Number of records that were read."""
     tuples: int
-    openings: Mapping[int, Opening]
+    openings: dict[int, Opening]
     skips_next: bool
     """Whether `source.skip_to` leaves out records that follow. A later range must not contain them."""
     rows: pa.Table
 
     def to_state(self) -> Sequence[tuple[bytes, bytes]]:
-        """Return the tuples as state of a partition."""
+        """Return the tuples as state of a partition: a record whose key has the fields before the rows."""
         if not self.tuples:
             return ()
-        header = _Header(self.records, self.tuples, dict(self.openings), self.skips_next)
-        return [(msgspec.json.encode(header), write_table(self.rows))]
+        return [(msgspec.json.encode(self[:-1]), write_table(self.rows))]
 
     @classmethod
     def from_state(cls, state: Sequence[tuple[bytes, bytes]]) -> RestoredRows | None:
@@ -65,7 +54,7 @@ class RestoredRows(NamedTuple):
         if not state:
             return None
         ((key, value),) = state
-        return cls(*msgspec.json.decode(key, type=_Header), read_table(value))
+        return cls(*msgspec.json.decode(key, type=tuple[int, int, dict[int, Opening], bool]), read_table(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +62,7 @@ class LocalSplitterRules(SplitterRules):
     """Settings of the splitter for event time and local aggregation."""
 
     local: LocalRules
+    """Its panes are the local windows or, in the other modes, those in which held tuples are sent at once."""
     row_format: RowFormat
     parsing: str = ""
     """Digest of the settings by which records are parsed. It is stored with the tuples that are held."""
@@ -84,10 +74,8 @@ class LocalSplitterStep(SplitterStep, Generic[Buffer]):
     Base class of the other modes, which have a buffer for each source partition.
     """
 
-    def __init__(
-        self, parser: RecordParser, values: Sequence[ValueType], rules: LocalSplitterRules, reports: SourceReports
-    ) -> None:
-        super().__init__(parser, values, rules, reports)
+    def __init__(self, parser: RecordParser, rules: LocalSplitterRules, reports: SourceReports) -> None:
+        super().__init__(parser, rules, reports)
         self._local = rules
         self._buffers: dict[TopicPartition, Buffer] = {}
         self._restored: dict[TopicPartition, Flush] = {}

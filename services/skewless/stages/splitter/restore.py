@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.local_windows import LocalWindows
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
 from skewless.engine.executor import State
@@ -17,35 +16,22 @@ from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
-from skewless.parsing.validation import EventTimeRules, classify
+from skewless.parsing.validation import classify
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
-from skewless.stages.splitter.local_step import RestoredRows, hold
+from skewless.stages.splitter.local_step import LocalSplitterRules, RestoredRows, hold
 from skewless.stages.splitter.step import Accepted
 from skewless.wire.record import Batch
 from skewless.wire.topic_partition import TopicPartition
-from skewless.wire.tuples import TupleFormat
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldRules:
-    """Settings by which held tuples are read again."""
-
-    new_parser: Callable[[], RecordParser]
-    tuple_format: TupleFormat
-    event_time: EventTimeRules
-    local: LocalRules
-    """Its panes are the local windows or, in the other modes, those in which the tuples are sent at once."""
-    parsing: str
-    """Digest of the settings by which records are parsed."""
 
 
 def restore_from(
     kafka: KafkaSettings,
     label_of: Callable[[TopicPartition], str],
     skip_to: Callable[[str], Mapping[int, int]],
-    rules: HeldRules,
+    rules: LocalSplitterRules,
+    new_parser: Callable[[], RecordParser],
 ) -> Callable[[TopicPartition, str | None], State]:
     """Return a function that restores a source partition from its checkpoint.
 
@@ -63,7 +49,7 @@ def restore_from(
         is_whole, first = log_start <= held.offset, skip_to(source.topic).get(source.partition, 0)
         if not is_whole and first < log_start:
             raise _deleted(source, held, log_start, label_of(source))
-        again = read_again(_batches(kafka, source, max(held.offset, log_start), held.end), held, rules)
+        again = read_again(_batches(kafka, source, max(held.offset, log_start), held.end), held, rules, new_parser())
         if again.tuples != held.tuples:
             if is_whole:
                 raise _incomplete(source, held, again.tuples)
@@ -77,11 +63,11 @@ def restore_from(
     return restore
 
 
-def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> RestoredRows:
+def read_again(batches: Iterable[Batch], held: Held, rules: LocalSplitterRules, parser: RecordParser) -> RestoredRows:
     """Return the held tuples from the records of their range. Late and invalid ones are not written again."""
     windows = LocalWindows(rules.local, rules.event_time.lateness_ms)
     generator = WatermarkGenerator(rules.event_time.lateness_ms, held.max_time)
-    parser, records = rules.new_parser(), 0
+    records = 0
     for batch in batches:
         records += len(batch.values)
         for part in slices(batch):

@@ -25,7 +25,6 @@ from skewless.stages.source_partition import (
 )
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
-from skewless.wire.columns import WriteColumns, write_packed
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import WATERMARK, read_time_header, schema_header
 from skewless.wire.record import Batch, OutputRecord, OwnHeaders, public_timestamp
@@ -68,15 +67,12 @@ class SplitterRules:
     """Settings of the splitter for event time."""
 
     event_time: EventTimeRules
+    tuple_format: TupleFormat
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
     drain: bool
     max_drift_ms: int | None = None
     """Time by which a partition may be ahead of the slowest one of its process. None: any."""
-    key_parts: tuple[str, ...] = ()
-    """Names of the parts of a composite key; empty for another key."""
-    write: WriteColumns = write_packed
-    """Encodes tuples."""
     holds: bool = True
     """Whether tuples are held until the flush. Without transactions, routers see records as soon as they are sent."""
 
@@ -86,11 +82,8 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
 
     _rules: SplitterRules
 
-    def __init__(
-        self, parser: RecordParser, values: Sequence[ValueType], rules: SplitterRules, reports: SourceReports
-    ) -> None:
-        self._values = tuple(values)
-        self._tuple_format = TupleFormat(values, rules.key_parts, rules.write)
+    def __init__(self, parser: RecordParser, rules: SplitterRules, reports: SourceReports) -> None:
+        self._tuple_format = rules.tuple_format
         self._parser = parser
         self._rules = rules
         self._reports = reports
@@ -202,11 +195,14 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
     ) -> Iterator[OutputRecord]:
         parsed, headers = classified.parsed, self._reports.late_headers(partition)
         late = np.flatnonzero(classified.late[parsed.records])
-        values = [_in_source_unit(parsed.values[value.name].take(pa.array(late)), value) for value in self._values]
+        values = [
+            _in_source_unit(parsed.values[value.name].take(pa.array(late)), value)
+            for value in self._tuple_format.values
+        ]
         for index, *late_values in zip(late.tolist(), *values, strict=True):
             record = int(parsed.records[index])
             key, time = parsed.keys[index], int(parsed.times[record])
-            parts = parts_of(key) if self._rules.key_parts else ()
+            parts = parts_of(key) if self._tuple_format.key_parts else ()
             # All fields in their order: see `TupleFormat.late_type`.
             late_tuple = self._tuple_format.late_type(
                 key, *late_values, time, int(watermarks[record]), batch.partition, batch.offsets[record], *parts

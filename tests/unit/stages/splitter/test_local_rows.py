@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.batches import (
+    FORMAT,
     ROW_FORMAT,
     batch_of,
     json_values_in,
@@ -43,13 +44,15 @@ def record(time: int, key: str, value: int = 1) -> bytes:
 
 
 def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = False) -> SplitterStep:
-    rules = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=max_rows, adaptive=adaptive)
-    step = BufferSplitterStep(
-        RecordParser(SETTINGS),
-        SETTINGS.value_types,
-        LocalSplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=drain, local=rules, row_format=ROW_FORMAT),
-        reports(),
+    rules = LocalSplitterRules(
+        event_time=EVENT_TIME,
+        tuple_format=FORMAT,
+        idle_timeout_ms=500,
+        drain=drain,
+        local=LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=max_rows, adaptive=adaptive),
+        row_format=ROW_FORMAT,
     )
+    step = BufferSplitterStep(RecordParser(SETTINGS), rules, reports())
     step.assign(source(3), None, ())
     return step
 
@@ -134,7 +137,7 @@ def test_splitter_bounded_run_ends_with_the_rows_and_the_last_watermark() -> Non
 
 def test_splitter_checkpoint_does_not_depend_on_the_buffer() -> None:
     with_buffer = splitter()
-    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, reports())
+    plain = SplitterStep(RecordParser(SETTINGS), RULES, reports())
     plain.assign(source(3), None, ())
     for step in (with_buffer, plain):
         split(step, record(100, "a"), record(150, "b"))
@@ -142,7 +145,7 @@ def test_splitter_checkpoint_does_not_depend_on_the_buffer() -> None:
     assert with_buffer.checkpoint(source(3)) == plain.checkpoint(source(3))
 
 
-RULES = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=False)
+RULES = SplitterRules(event_time=EVENT_TIME, tuple_format=FORMAT, idle_timeout_ms=500, drain=False)
 
 
 def test_splitter_adaptive_buffer_that_is_off_sends_tuples_until_a_probe_succeeds(

@@ -35,9 +35,14 @@ LOCAL = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=1_000)
 
 def splitter(*owned: TopicPartition, local: str = "none", targets: int = TARGETS) -> SplitterStep:
     rules = LocalSplitterRules(
-        event_time=EVENT_TIME, idle_timeout_ms=500, drain=False, local=LOCAL, row_format=ROW_FORMAT
+        event_time=EVENT_TIME,
+        tuple_format=FORMAT,
+        idle_timeout_ms=500,
+        drain=False,
+        local=LOCAL,
+        row_format=ROW_FORMAT,
     )
-    step = STEPS[local](RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(targets))
+    step = STEPS[local](RecordParser(SETTINGS), rules, SourceReports(targets))
     step.observe_topics(COUNTS)
     for partition in owned:
         step.assign(partition, None, ())
@@ -168,8 +173,8 @@ def test_router_source_partition_that_is_added_holds_the_watermark_until_it_repo
 
 def test_router_bounded_run_ends_when_all_source_partitions_have_ended() -> None:
     step = router()
-    rules = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=None, drain=True)
-    writer = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(TARGETS))
+    rules = SplitterRules(event_time=EVENT_TIME, tuple_format=FORMAT, idle_timeout_ms=None, drain=True)
+    writer = SplitterStep(RecordParser(SETTINGS), rules, SourceReports(TARGETS))
     writer.observe_topics(COUNTS)
     for source in (A0, B0, B2):
         writer.assign(source, None, ())

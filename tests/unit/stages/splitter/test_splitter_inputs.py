@@ -13,6 +13,7 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import first_checkpoint, start_of
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
+from skewless.wire.tuples import TupleFormat
 
 SETTINGS: dict[str, Any] = {
     "key": {"fields": [{"field": "k"}, {"from": "time", "name": "minute", "truncate": "minute"}]},
@@ -26,11 +27,11 @@ def splitter(checkpoint: str | None = None, **changes: Any) -> SplitterStep:
     settings = ParsingSettings.model_validate(SETTINGS | changes)
     rules = SplitterRules(
         event_time=EventTimeRules(lateness_ms=0, max_ahead_ms=1000),
+        tuple_format=TupleFormat(settings.value_types, settings.key.parts),
         idle_timeout_ms=500,
         drain=False,
-        key_parts=settings.key.parts,
     )
-    step = SplitterStep(RecordParser(settings), settings.value_types, rules, reports())
+    step = SplitterStep(RecordParser(settings), rules, reports())
     step.assign(source(3), checkpoint, ())
     return step
 

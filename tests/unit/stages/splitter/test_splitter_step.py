@@ -30,7 +30,7 @@ from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
-from skewless.wire.tuples import TUPLES
+from skewless.wire.tuples import TUPLES, TupleFormat
 
 NOW = 1_000_000
 SETTINGS: dict[str, Any] = {"key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
@@ -50,14 +50,11 @@ def splitter(
 ) -> SplitterStep:
     settings = {**SETTINGS, "value": {"field": "v", "decimals": decimals}}
     settings["time"] = {"field": "t", "earliest": earliest}
+    parsing = ParsingSettings.model_validate(settings)
     event_time = EventTimeRules(lateness_ms=10, max_ahead_ms=1000, earliest=earliest, windows=windows)
+    tuple_format = TupleFormat(parsing.value_types)
     chosen: dict[str, Any] = {"event_time": event_time, "idle_timeout_ms": 500, "drain": False}
-    step = SplitterStep(
-        RecordParser(parsing := ParsingSettings.model_validate(settings)),
-        parsing.value_types,
-        SplitterRules(**chosen | rules),
-        reports(),
-    )
+    step = SplitterStep(RecordParser(parsing), SplitterRules(tuple_format=tuple_format, **chosen | rules), reports())
     step.assign(source(3), checkpoint, ())
     return step
 

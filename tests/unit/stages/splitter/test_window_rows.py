@@ -36,7 +36,7 @@ from skewless.schema_registry.schema import Schema
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
-from skewless.stages.splitter.restore import HeldRules, read_again
+from skewless.stages.splitter.restore import read_again
 from skewless.stages.splitter.step import SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -49,17 +49,11 @@ EVENT_TIME = EventTimeRules(lateness_ms=2, max_ahead_ms=1000)
 LOCAL = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=1000)
 RULES = LocalSplitterRules(
     event_time=EVENT_TIME,
+    tuple_format=FORMAT,
     idle_timeout_ms=5000,
     drain=False,
     local=LOCAL,
     row_format=ROW_FORMAT,
-    parsing="as before",
-)
-HELD = HeldRules(
-    new_parser=lambda: RecordParser(SETTINGS),
-    tuple_format=FORMAT,
-    event_time=EVENT_TIME,
-    local=LOCAL,
     parsing="as before",
 )
 Mode = Literal["none", "buffer", "windows"]
@@ -81,7 +75,7 @@ def splitter(
 ) -> SplitterStep:
     local = replace(LOCAL, max_rows=max_rows, pane_ms=pane_ms)
     changed = replace(RULES, local=local, **rules)
-    step = STEPS[mode](RecordParser(SETTINGS), SETTINGS.value_types, changed, reports())
+    step = STEPS[mode](RecordParser(SETTINGS), changed, reports())
     step.assign(source(3), checkpoint, state)
     return step
 
@@ -105,7 +99,7 @@ def reread(step: SplitterStep, log: Sequence[bytes]) -> State:
     if found is None:
         return ()
     batches = [batch_of(3, [log[offset]], first=offset) for offset in range(found.offset, found.end)]
-    return read_again(batches, found, HELD).to_state()
+    return read_again(batches, found, RULES, RecordParser(SETTINGS)).to_state()
 
 
 def metrics(step: SplitterStep) -> dict[Any, float]:
@@ -243,14 +237,14 @@ def test_window_rows_records_of_an_unknown_schema_are_not_in_a_range_that_is_rea
         parser.schemas[0].client = registry  # type: ignore[assignment]  # has the method that the cache calls
         return parser
 
-    step = STEPS["windows"](new_parser(), settings.value_types, RULES, reports())
+    step = STEPS["windows"](new_parser(), RULES, reports())
     step.assign(source(3), None, ())
     log = [encoded(AVRO, {"k": "a", "v": 1, "t": time}, 7 + time % 2) for time in (2, 3, 4)]
     outputs = list(step.process(batch_of(3, log), NOW))
     assert reasons_in(outputs) == [(1, "schema 8 is unknown to the registry")]
     outputs = list(step.flush(NOW))
     if found := held(step):
-        assert read_again([batch_of(3, log)], found, replace(HELD, new_parser=new_parser)).tuples == found.tuples
+        assert read_again([batch_of(3, log)], found, RULES, new_parser()).tuples == found.tuples
     assert (sent(outputs), held(step)) == ([(0, 2)], None)
 
 
@@ -302,7 +296,8 @@ def test_window_rows_whose_next_records_are_skipped_are_sent_so_that_no_range_co
     list(step.flush(NOW))
     found, checkpoint = held(step), step.checkpoint(source(3))
     assert found is not None
-    again = read_again([batch_of(3, [record(1), record(4)])], found, HELD)._replace(skips_next=True)
+    log = [batch_of(3, [record(1), record(4)])]
+    again = read_again(log, found, RULES, RecordParser(SETTINGS))._replace(skips_next=True)
     restarted = splitter(checkpoint, again.to_state())
     outputs = [*split(restarted, 5, first=7), *restarted.flush(NOW)]  # source.skip_to is {3: 7}
     assert sent(outputs) == [(0, 2)]
