@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from skewless.algorithms.watermark import (
     MAX_WATERMARK,
@@ -85,20 +85,16 @@ class SourcePartition(PartitionActivity):
         return state
 
 
-class SourceRules(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRules:
     """Settings that decide when a partition is idle, has ended, or must wait for slower ones."""
 
-    @property
-    def idle_timeout_ms(self) -> int | None:
-        """Time without records with an event time after which a partition is idle. None: never."""
-
-    @property
-    def drain(self) -> bool:
-        """Whether the run is bounded."""
-
-    @property
-    def max_drift_ms(self) -> int | None:
-        """Time by which a partition may be ahead of the slowest one of its process. None: any."""
+    idle_timeout_ms: int | None
+    """Time without records with an event time after which a partition is idle. None: never."""
+    drain: bool
+    """Whether the run is bounded."""
+    max_drift_ms: int | None = None
+    """Time by which a partition may be ahead of the slowest one of its process. None: any."""
 
 
 class SourceSteps(Generic[Partition]):

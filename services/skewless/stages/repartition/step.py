@@ -21,6 +21,7 @@ from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
 from skewless.stages.source_partition import (
     SourcePartition,
+    SourceRules,
     SourceSteps,
 )
 from skewless.wire.dead_letters import dead_letter
@@ -35,7 +36,7 @@ RECORD_TOPICS = {Side.LEFT: "left-records", Side.RIGHT: "right-records"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepartitionRules:
+class RepartitionRules(SourceRules):
     """Settings of one side."""
 
     side: Side
@@ -43,12 +44,7 @@ class RepartitionRules:
     disorder_ms: int
     partitions: int
     """Number of partitions of the topic that the stage writes."""
-    max_drift_ms: int
-    """Time by which a partition may be ahead of the slowest one of its process."""
-    idle_timeout_ms: int | None
-    """Time without records after which a partition is idle. None: never."""
     max_ahead_ms: int
-    drain: bool
 
 
 @dataclass(slots=True, kw_only=True)

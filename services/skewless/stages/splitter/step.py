@@ -21,6 +21,7 @@ from skewless.parsing.validation import EventTimeRules, RecordClassification, cl
 from skewless.stages.source_partition import (
     LONG_AGO,
     SourcePartition,
+    SourceRules,
     SourceSteps,
 )
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -63,16 +64,11 @@ class Accepted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitterRules:
+class SplitterRules(SourceRules):
     """Settings of the splitter for event time."""
 
     event_time: EventTimeRules
     tuple_format: TupleFormat
-    idle_timeout_ms: int | None
-    """Time without records after which a source partition is idle. None: never."""
-    drain: bool
-    max_drift_ms: int | None = None
-    """Time by which a partition may be ahead of the slowest one of its process. None: any."""
     holds: bool = True
     """Whether tuples are held until the flush. Without transactions, routers see records as soon as they are sent."""
 
