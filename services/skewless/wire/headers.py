@@ -83,12 +83,9 @@ def _decoded(headers: Headers, wanted: str, decoder: msgspec.json.Decoder[Report
     return None
 
 
-def state_after(headers: Headers, partition: int, previous: WatermarkState) -> WatermarkState:
-    """Return the state of one upstream partition after a record. `previous` is its state before the record."""
-    watermarks, idle = watermarks_of(headers), idle_of(headers)
-    if partition in watermarks:
-        return WatermarkState(watermarks[partition], partition in idle)
-    return previous._replace(idle=previous.idle or partition in idle)
+def state_of(headers: Headers, partition: int) -> WatermarkState:
+    """Return the state of an upstream partition in a record. Raises BadRecordError if a header is invalid."""
+    return WatermarkState(watermarks_of(headers).get(partition), partition in idle_of(headers))
 
 
 def newest_read_time(records: Iterable[Headers]) -> int | None:

@@ -12,7 +12,7 @@ import msgspec
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.errors import BadRecordError
 from skewless.stages.source_topics import NO_TOPIC, WATERMARK_BYTES
-from skewless.wire.headers import sources_of, state_after
+from skewless.wire.headers import sources_of, state_of
 from skewless.wire.record import Headers
 from skewless.wire.topic_partition import TopicPartition
 
@@ -84,7 +84,7 @@ class Upstream:
 
     def _compact_report(self, headers: Headers) -> dict[TopicPartition, WatermarkState]:
         """Return the report in the compact form; empty if the record has none."""
-        state = state_after(headers, self._partition, NOTHING_REPORTED)
+        state = state_of(headers, self._partition)
         return {} if state == NOTHING_REPORTED else self._of_compact(state)
 
     def _of_compact(self, state: WatermarkState) -> dict[TopicPartition, WatermarkState]:
