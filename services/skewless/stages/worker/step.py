@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -53,24 +53,6 @@ partials."""
 
 
 @dataclass(slots=True)
-class _Size:
-    """Number of rows, and their bytes."""
-
-    rows: int = 0
-    bytes: int = 0
-
-    def __iadd__(self, other: _Size) -> Self:
-        self.rows += other.rows
-        self.bytes += other.bytes
-        return self
-
-    def __isub__(self, other: _Size) -> Self:
-        self.rows -= other.rows
-        self.bytes -= other.bytes
-        return self
-
-
-@dataclass(slots=True)
 class _Input:
     """State of one worker partition: watermarks of its source partitions, and its input since the last commit."""
 
@@ -79,8 +61,6 @@ class _Input:
     """Buffered tuples, which are not yet reduced to partials."""
     rows: list[pa.Table] = field(default_factory=list)
     """Buffered rows of the splitter, which are not yet merged."""
-    buffered: _Size = field(default_factory=_Size)
-    """Number of buffered tuples and rows, and the bytes of their records."""
     last_forwarded: WatermarkState = NOTHING_REPORTED
     """Last state that was reported downstream."""
     newest_pane: int | None = None
@@ -115,8 +95,8 @@ class WorkerStep(Step):
         self._aggregator_partitions = aggregator_partitions
         self._topic = topic
         self._inputs: dict[int, _Input] = {}
-        self._buffered = _Size()
-        """Total over all partitions."""
+        self._buffered_rows = self._buffered_bytes = 0
+        """Number of buffered tuples and rows of all partitions, and the bytes of their records."""
         self._reduced: list[pa.Table] = []
         """Partials of all partitions since the last commit, with the column `worker`: the number of the partition."""
         self._tuples_in: Counter[int] = Counter()
@@ -136,10 +116,9 @@ class WorkerStep(Step):
 
     def revoke(self, partition: int) -> None:
         """Drop the partition with its uncommitted partials."""
-        input_ = self._inputs.pop(partition, None)
-        if input_ is not None:
-            self._buffered -= input_.buffered
-            self._reduced = [table.filter(pc.not_equal(table["worker"], partition)) for table in self._reduced]
+        self._reduce()
+        self._inputs.pop(partition, None)
+        self._reduced = [table.filter(pc.not_equal(table["worker"], partition)) for table in self._reduced]
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Buffer the tuples and rows of a batch, and update the watermarks."""
@@ -185,21 +164,21 @@ class WorkerStep(Step):
     def _buffer(self, partition: int, input_: _Input, batches: Sequence[pa.RecordBatch], record_bytes: int) -> None:
         input_.tuples += batches
         tuples = sum(batch.num_rows for batch in batches)
-        self._count_input(partition, input_, tuples, _Size(tuples, record_bytes))
+        self._count_input(partition, tuples, tuples, record_bytes)
 
     def _buffer_rows(self, partition: int, input_: _Input, rows: pa.Table, record_bytes: int) -> None:
         input_.rows.append(rows)
         tuples = int(rows[LOAD_COLUMN.name].to_numpy().sum())
-        self._count_input(partition, input_, tuples, _Size(rows.num_rows, record_bytes))
+        self._count_input(partition, tuples, rows.num_rows, record_bytes)
 
-    def _count_input(self, partition: int, input_: _Input, tuples: int, size: _Size) -> None:
+    def _count_input(self, partition: int, tuples: int, rows: int, record_bytes: int) -> None:
         """Count what was added to the buffer of a partition, and reduce the buffers if they are full."""
-        input_.buffered += size
-        self._buffered += size
+        self._buffered_rows += rows
+        self._buffered_bytes += record_bytes
         self.tuples += tuples
         self._tuples_in[partition] += tuples
-        self._rows_in[partition] += size.rows
-        if self._buffered.rows > BUFFER_ROWS or self._buffered.bytes > BUFFER_BYTES:
+        self._rows_in[partition] += rows
+        if self._buffered_rows > BUFFER_ROWS or self._buffered_bytes > BUFFER_BYTES:
             self._reduce()
 
     def _reduce(self) -> None:
@@ -212,8 +191,8 @@ class WorkerStep(Step):
         if rows:
             self._reduced.append(merge_rows(rows, self._columns))
         for input_ in self._inputs.values():
-            input_.tuples, input_.rows, input_.buffered = [], [], _Size()
-        self._buffered = _Size()
+            input_.tuples, input_.rows = [], []
+        self._buffered_rows = self._buffered_bytes = 0
 
     def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - event time only
         """Emit the partials since the last commit, then the watermarks that changed. Drop the partials."""

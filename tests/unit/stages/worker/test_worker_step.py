@@ -121,7 +121,7 @@ def test_worker_many_tuples_between_two_flushes_are_reduced_early(monkeypatch: p
     step = worker()
     for _ in range(20):
         work(step, columns(ROWS))
-        assert step._inputs[6].buffered.rows <= 2
+        assert step._buffered_rows <= 2
     assert [(row["pane"], row["key"], row["count"], row["sum"]) for row in by_pane(list(step.flush(0)))] == [
         (10, "a", 40, 80),
         (10, "b", 20, 40),
@@ -135,7 +135,7 @@ def test_worker_tuples_of_many_partitions_are_reduced_by_their_total_number(monk
     for partition in range(10, 20):
         step.assign(partition, None, ())
         work(step, columns(ROWS), partition=partition)
-        assert sum(each.buffered.rows for each in step._inputs.values()) <= 4 * len(ROWS)
+        assert step._buffered_rows <= 4 * len(ROWS)
     assert len(rows_in(step.flush(0))) == 10 * len(SUMS)
 
 
@@ -149,7 +149,7 @@ def test_worker_tuples_of_a_revoked_partition_do_not_fill_the_buffer(monkeypatch
         step.assign(7, None, ())
     work(step, columns(ROWS), partition=7)
     work(step, columns(ROWS))
-    assert step._inputs[6].buffered.rows == len(ROWS)
+    assert step._buffered_rows == 2 * len(ROWS)
 
 
 def test_worker_tuples_are_reduced_by_the_bytes_of_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +157,9 @@ def test_worker_tuples_are_reduced_by_the_bytes_of_their_records(monkeypatch: py
     monkeypatch.setattr(worker_step, "BUFFER_BYTES", 3 * len(record.value or b""))
     step = worker()
     work(step, *[record] * 3)
-    assert step._inputs[6].buffered.rows == 3 * len(ROWS)
+    assert step._buffered_rows == 3 * len(ROWS)
     work(step, record)
-    assert step._inputs[6].buffered.rows == 0
+    assert step._buffered_rows == 0
 
 
 @pytest.mark.parametrize(("name", "bound"), [("HELD_ROWS", 3 * len(SUMS)), ("HELD_BYTES", 400)])
@@ -411,7 +411,7 @@ def test_worker_many_rows_between_two_flushes_are_merged_early(monkeypatch: pyte
     step = worker()
     for _ in range(20):
         work(step, aggregated((10, "a", 1, 1), (10, "b", 2, 2)))
-        assert step._inputs[6].buffered.rows <= 3
+        assert step._buffered_rows <= 3
     assert [(row["key"], row["count"], row["rows"]) for row in by_pane(list(step.flush(0)))] == [
         ("a", 20, 20),
         ("b", 40, 20),
