@@ -98,18 +98,12 @@ def checkpoints_of(source: Input, committed: Mapping[int, CommittedOffset]) -> d
 def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset]) -> None:
     if source.state_schema is None:
         return
-    decoded = [decode_offset_metadata(committed_offset.metadata) for committed_offset in committed.values()]
-    if any(metadata.from_0_1 for metadata in decoded):
-        raise ConfigurationError(
-            f"group {source.group} was last committed by Skewless 0.1, whose topics this version does not read: let "
-            "0.1 process its input, note the offsets of its splitter, and start this version under another pipeline "
-            "name with source.skip_to set to these offsets (docs/how-to/upgrade.md)"
-        )
-    for other in {metadata.state_schema for metadata in decoded} - {source.state_schema}:
+    found = {decode_offset_metadata(committed_offset.metadata).state_schema for committed_offset in committed.values()}
+    for other in found - {source.state_schema}:
         if other is None:
             raise ConfigurationError(
                 f"group {source.group} was last committed by another version of Skewless, whose checkpoints this "
-                "version cannot read; run that version, or give the pipeline another name"
+                "version cannot read; run that version, or give the pipeline another name (docs/how-to/upgrade.md)"
             )
         when = f"when group {source.group} last committed; set it back, give the pipeline another name, or {RESET}"
         if lines := [f"{line} {when}" for line in incompatibilities(other, source.state_schema)]:

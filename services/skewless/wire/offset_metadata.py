@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from skewless.wire.state_schema import VERSIONS_OF_0_1, AnySchema, Engine, StateSchema, encode_schema
+from skewless.wire.state_schema import AnySchema, Engine, StateSchema, encode_schema
 
 _SEPARATOR = "\n"
 """Separates checkpoint and schema. Checkpoints do not contain it."""
@@ -25,8 +25,6 @@ class OffsetMetadata(NamedTuple):
     """Checkpoint of the step; None without a commit."""
     state_schema: AnySchema | None
     """None without a commit, or if another version wrote it."""
-    from_0_1: bool = False
-    """Whether Skewless 0.1 wrote it."""
     topic_id: int | None = None
     """First 32 bits of the id of the topic; None if unknown."""
     changelog_id: int | None = None
@@ -92,7 +90,7 @@ def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
     try:
         schema = msgspec.json.decode(schema_text, type=AnySchema)
     except msgspec.DecodeError:
-        return OffsetMetadata(checkpoint or None, None, from_0_1=_version(schema_text) in VERSIONS_OF_0_1)
+        return OffsetMetadata(checkpoint or None, None)
     topic_id, changelog_id = _ids(schema_text)
     if isinstance(schema, StateSchema):
         schema = msgspec.structs.replace(schema, results=_meanings(schema_text))
@@ -114,12 +112,3 @@ def split_offset_metadata(metadata: str) -> tuple[str, str]:
 def join_offset_metadata(checkpoint: str, schema_text: str) -> str:
     """Return the metadata that `split_offset_metadata` has split."""
     return f"{checkpoint}{_SEPARATOR}{schema_text}" if schema_text else checkpoint
-
-
-def _version(schema_text: str) -> object:
-    """Return the version of a state schema, which is its first item, or None."""
-    try:
-        items = msgspec.json.decode(schema_text)
-    except msgspec.DecodeError:
-        return None
-    return items[0] if isinstance(items, list) and items else None

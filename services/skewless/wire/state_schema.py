@@ -108,9 +108,6 @@ class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
 
 AnySchema = StateSchema | JoinSchema
 
-VERSIONS_OF_0_1 = (1, 2)
-"""Versions of the state schemas of Skewless 0.1."""
-
 
 def encode_schema(schema: AnySchema) -> str:
     """Return the JSON of a schema. Last fields with their default are left out, so that version 0.2.0 reads it, too.

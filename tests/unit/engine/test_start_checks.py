@@ -92,15 +92,12 @@ def test_start_checks_offset_set_by_hand_is_refused_with_a_remedy(source: Input)
     assert "give the pipeline another name" in str(caught.value)
 
 
-@pytest.mark.parametrize("metadata", ["1700000000000", '123\n[60000,60000,"count",0]', "foreign"])
+@pytest.mark.parametrize(
+    "metadata",
+    ["1700000000000", '123\n[60000,60000,"count",0]', '{}\n[2,60000,60000,"count",0,64,4,"updates",0]', "foreign"],
+)
 def test_start_checks_checkpoint_of_another_version_is_refused(metadata: str) -> None:
     with pytest.raises(ConfigurationError, match="group p-router was last committed by another version of Skewless"):
-        checkpoints_of(TUPLES, at(7, metadata))
-
-
-def test_start_checks_checkpoint_of_version_0_1_is_refused_with_the_way_to_upgrade() -> None:
-    metadata = '{"marks":""}\n[2,60000,60000,"count",0,64,4,"updates",0]'
-    with pytest.raises(ConfigurationError, match=r"last committed by Skewless 0\.1, .* source\.skip_to .*upgrade\.md"):
         checkpoints_of(TUPLES, at(7, metadata))
 
 

@@ -118,21 +118,6 @@ def test_offset_metadata_of_another_version_has_no_schema(written: str) -> None:
     assert decode_offset_metadata(None) == decode_offset_metadata("") == OffsetMetadata(None, None)
 
 
-@pytest.mark.parametrize(
-    ("written", "is_from_0_1"),
-    [
-        ('[2,60000,60000,"count,sum",0,64,4,"updates",0]', True),
-        ('[3,60000,60000,"count,sum",0,64,4,"updates",0]', False),
-        ('[4,60000,60000,"count,sum",0,64,4,"updates",0]', False),
-        ("", False),
-        ("[]", False),
-        ("2", False),
-    ],
-)
-def test_offset_metadata_of_version_0_1_is_recognized(written: str, *, is_from_0_1: bool) -> None:
-    assert decode_offset_metadata(f"1700000000000\n{written}").from_0_1 is is_from_0_1
-
-
 def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> None:
     written = encode_offset_metadata("x" * STEP_LIMIT, LARGEST)
     assert len(written) - STEP_LIMIT <= 240
@@ -235,7 +220,7 @@ def test_offset_metadata_without_room_has_no_meanings_of_results() -> None:
     for checkpoint, results in ((largest, current.results), (f"{largest}x", ())):
         written = encode_offset_metadata(checkpoint, current, 7, 8)
         assert len(written) <= KAFKA_LIMIT
-        expected = OffsetMetadata(checkpoint, msgspec.structs.replace(current, results=results), False, 7, 8)
+        expected = OffsetMetadata(checkpoint, msgspec.structs.replace(current, results=results), 7, 8)
         assert decode_offset_metadata(written) == expected
 
 
