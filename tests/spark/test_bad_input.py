@@ -17,20 +17,26 @@ from helpers.tiers import thorough_except
 def lines(tmp_path: Path) -> Path:
     """Write a pipeline's file and its input file. No broker is needed."""
     splitter = {"format": {"name": "csv", "columns": ["k", "t"]}, "key": {"field": "k"}, "time": {"field": "t"}}
-    (tmp_path / "pipeline.yaml").write_text(
-        json.dumps({"name": "p", "source": {"topic": "absent"}, "splitter": splitter})
-    )
+    join = {side: {"topic": side, "id": {"field": "id"}, "time": {"field": "time"}} for side in ("left", "right")}
+    pipeline = {"name": "p", "source": {"topic": "absent"}, "splitter": splitter, "join": join | {"apart_s": 1}}
+    (tmp_path / "pipeline.yaml").write_text(json.dumps(pipeline))
     (tmp_path / "lines.csv").write_text("a,1767225600000\n")
     return tmp_path
 
 
-COMMANDS = {"batch": ["--input", "lines.csv", "--out", "out"], "stream": ["--available-now", "--checkpoint", "c"]}
-"""Commands with their options. `stream` checks Spark before the broker, so that a failed start leaves nothing there."""
+COMMANDS = {
+    "batch": ["--input", "lines.csv", "--out", "out"],
+    "batch --join": ["--out", "out"],
+    "audit --join": [],
+    "evaluate": [],
+    "stream": ["--available-now", "--checkpoint", "c"],
+}
+"""Commands with their options. They check Spark before the broker, so that a failed start leaves nothing there."""
 
 
 def run(command: str, folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
     """Run a command in a separate process, because Spark may already run in this one."""
-    call = [sys.executable, "-m", "skewless", command, "-f", "pipeline.yaml", *COMMANDS[command], *arguments]
+    call = [sys.executable, "-m", "skewless", *command.split(), "-f", "pipeline.yaml", *COMMANDS[command], *arguments]
     paths = os.pathsep.join(filter(None, [environment.pop("FIRST", ""), *sys.path]))
     env = os.environ | {"PYTHONPATH": paths, "KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"} | environment
     done = subprocess.run(call, env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=250)
@@ -57,7 +63,7 @@ def test_command_without_java_ends_with_2_and_a_remedy(lines: Path, command: str
     ],
     ids=["no PySpark", "another version"],
 )
-@pytest.mark.parametrize("command", thorough_except(["stream"], COMMANDS))
+@pytest.mark.parametrize("command", thorough_except(["stream", "batch --join"], COMMANDS))
 def test_command_without_its_pyspark_ends_with_2_and_the_extra(
     lines: Path, command: str, module: str, problem: str
 ) -> None:

@@ -17,7 +17,7 @@ from skewless.cli.plain_text import input_lines
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.operations.result_table import open_table
-from skewless.spark.job_runner import spark_running
+from skewless.spark.job_runner import check_start, spark_running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -145,6 +145,7 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
 def _audit_join(
     settings: PipelineSettings, limit: int, out: Path | None, spark: dict[str, Any], *, as_json: bool
 ) -> None:
+    check_start(spark)
     if out is not None:
         prepare_output_folder(out, REPORT, [DIFFERENCES])
     report = join_spark.audit(settings, limit, out, spark)

@@ -16,7 +16,7 @@ from skewless.cli.options import load_settings, pipeline_file, topic_of
 from skewless.cli.plain_text import input_lines
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
-from skewless.spark.job_runner import spark_running
+from skewless.spark.job_runner import check_start, spark_running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +109,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
             )
     check("--starting-offsets", start or START)
     check("--ending-offsets", end or "latest")
+    check_start(spark)
     if join_spark.is_wanted(settings, of_join=of_join):
         folder = _folder_of_join(out, table_format, inputs, (start, end), overwrite=overwrite)
         spark = with_format(table_format, spark)

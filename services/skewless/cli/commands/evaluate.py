@@ -12,6 +12,7 @@ from skewless.cli.options import load_settings, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
 from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, read_range, write_results
+from skewless.spark.job_runner import check_start
 from skewless.spark.report import require_packages
 
 _EPILOG = """\b
@@ -56,6 +57,7 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
     names = [settings.name for settings in runs]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"-f: pipelines of the same name ({', '.join(names)}) have the same topics")
+    check_start(spark)
     prepare_output_folder(out, EVALUATION_FILE, TABLES)
     evaluation = evaluated([(settings, read_range(settings)) for settings in runs], spark, tables=out)
     report = write_results(evaluation, out)
