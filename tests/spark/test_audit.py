@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Source, zipf_records
@@ -23,12 +23,12 @@ from helpers.waiting import WAIT_S, until
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.cli.audit_scope import find
 from skewless.cli.main import main
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, UnknownSchemaError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations.offset_range import committed_by_splitter
 from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import audit_job as job
-from skewless.spark import kafka_options, kafka_source
+from skewless.spark import batch_pipeline, kafka_options, kafka_source
 from skewless.wire.columns import write_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
 
@@ -217,26 +217,37 @@ def test_audit_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_path
     assert (done.exit_code, "run the pipeline first" in done.stderr) == (2, True), done.output
 
 
-def test_audit_of_records_too_far_ahead_follows_the_dead_letters(drained: Pipeline, spark: SparkSession) -> None:
-    topic = drained.settings.topic("dead-letters")
-    spans = {at: (0, end) for at, end in ends_of(drained)}
-    dead_letters = kafka_source.dead_letters(
-        kafka_options.read(spark, drained.settings.kafka, {topic: spans}), TOO_FAR_AHEAD
-    )
-    assert [(row.topic, row.source_partition, row.offset) for row in dead_letters.collect()] == [
-        (drained.source.topic, 2, TUPLES // PARTITIONS)
+def test_audit_of_records_that_may_be_valid_when_read_again_follows_the_dead_letters(
+    drained: Pipeline, spark: SparkSession
+) -> None:
+    settings, unknown = drained.settings, f"schema 7 is {UnknownSchemaError.REASON}"
+    topics = drained.source.topic, settings.topic("dead-letters")
+    ranges = OffsetReader(settings.kafka).ranges
+    records, letters = (kafka_options.read(spark, settings.kafka, {topic: ranges(topic)}) for topic in topics)
+    planted = [(headers_of(unknown, drained.source.topic), b"")]
+    letters = letters.select("headers", "value")
+    letters = letters.union(spark.createDataFrame(planted, letters.schema))
+    refused = kafka_source.refused_of_source(letters, settings)
+    assert sorted((row.source_partition, row.offset, row.reason) for row in refused.collect()) == [
+        (0, 0, unknown),
+        (2, TUPLES // PARTITIONS, TOO_FAR_AHEAD),
     ]
+    records = kafka_source.with_refused(kafka_source.of_source(records, settings), refused)
+    answer = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, None))
+    answer.close()
+    assert answer.invalid.items() >= {unknown: 1, TOO_FAR_AHEAD: 1}.items()
 
 
-def ends_of(pipeline: Pipeline) -> Iterator[tuple[int, int]]:
-    yield from pipeline.ends("dead-letters", IsolationLevel.READ_COMMITTED).items()
+def headers_of(reason: str, topic: str) -> list[tuple[str, bytes]]:
+    """Return the headers of a dead letter for the first record of a topic."""
+    where = {"reason": reason, "topic": topic, "partition": "0", "offset": "0"}
+    return [(f"{kafka_source.ERRORS}{name}", value.encode()) for name, value in where.items()]
 
 
 def forget(pipeline: Pipeline, entry: dict[str, Any]) -> None:
     """Write a dead letter for a part of a window, as the aggregator does after the window has expired."""
     part = pa.table({"pane": [entry["window_start"]], "key": [entry["key"]], "count": [1]})
-    where = {"reason": WINDOW_EXPIRED, "topic": pipeline.settings.topic("partials"), "partition": "0", "offset": "0"}
-    headers = [(f"{kafka_source.ERRORS}{name}", value.encode()) for name, value in where.items()]
+    headers = headers_of(WINDOW_EXPIRED, pipeline.settings.topic("partials"))
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "enable.idempotence": True, "log_level": 2})
     producer.produce(pipeline.settings.topic("dead-letters"), write_table(part), headers=headers, partition=0)
     assert producer.flush(WAIT_S) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.errors import UnknownSchemaError
 from skewless.parsing.formats.base import ParsedBatch
 
 NO_TIME = np.iinfo(np.int64).min
 """Event time of a record that does not meet the conditions, and whose time cannot be read."""
 TOO_FAR_AHEAD = "time too far ahead of the clock"
-"""The only dead-letter reason that depends on the wall clock: a replay may give another result."""
+NOT_FINAL = (TOO_FAR_AHEAD, UnknownSchemaError.REASON)
+"""Ends of the dead-letter reasons of records that may be valid when they are read again: the clock and the registry
+may accept them then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +92,17 @@ class RecordClassification:
 
 
 def classify(
-    parsed: ParsedBatch, rules: EventTimeRules, generator: WatermarkGenerator, now: int, refused: Iterable[int] = ()
+    parsed: ParsedBatch,
+    rules: EventTimeRules,
+    generator: WatermarkGenerator,
+    now: int,
+    refused: Mapping[int, str] | None = None,
 ) -> RecordClassification:
     """Classify the next records of a source partition. The valid ones advance `generator`, its watermark generator.
 
-    `now` is the wall-clock time in ms. `refused` contains the indices of records that the live run classified as too
-    far ahead of its own wall clock.
+    `now` is the wall-clock time in ms. `refused` has the reasons of records that the live run has refused, by index.
     """
-    invalid = _invalid(parsed, rules, now)
-    for index in refused:
-        invalid.setdefault(index, TOO_FAR_AHEAD)
+    invalid = {**(refused or {}), **_invalid(parsed, rules, now)}
     valid = np.ones(len(parsed.times), dtype=np.bool_)
     valid[list(invalid)] = False
     filtered = parsed.filtered[valid[parsed.filtered]]

@@ -18,7 +18,6 @@ from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import result_reader
 from skewless.errors import BadRecordError
-from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import batch_pipeline, kafka_options, kafka_source
 from skewless.spark.batch_job import counts
 from skewless.spark.batch_pipeline import BatchResult
@@ -170,12 +169,13 @@ def _compared_ranks(
 
 
 def _with_refused(records: DataFrame, dead_letters: DataFrame | None, settings: PipelineSettings) -> DataFrame:
-    """Return the input of the batch, with the records that the live run refused as too far in the future."""
+    """Return the input of the batch, with the reasons of records that may be valid when they are read again."""
     source = kafka_source.of_source(records, settings)
     if dead_letters is None:
         return source
-    # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
-    return kafka_source.with_refused(source, kafka_source.dead_letters_of_source(dead_letters, TOO_FAR_AHEAD, settings))
+    # These decisions depend on the wall clock and the registry. They cannot be recomputed, so the dead letters of the
+    # live run are used.
+    return kafka_source.with_refused(source, kafka_source.refused_of_source(dead_letters, settings))
 
 
 def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -236,7 +236,7 @@ def _with_expired_left_out(
                 windows = pa.array(assigner.slices(table["pane"].to_numpy())) if named is None else named
                 yield pa.record_batch([windows, table["key"].combine_chunks()], ["span", "key"])
 
-    refused = kafka_source.dead_letters(dead_letters, WINDOW_EXPIRED).select("value")
+    refused = kafka_source.dead_letters(dead_letters, [WINDOW_EXPIRED]).select("value")
     expired = refused.mapInArrow(windows_and_keys, "span bigint, key string")
     span = F.col("window_start")
     if isinstance(assigner, SessionWindows):  # any session of the span could have had them

@@ -14,7 +14,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import pair_reader
 from skewless.errors import CheckFailedError
-from skewless.parsing.validation import TOO_FAR_AHEAD
+from skewless.parsing.validation import NOT_FINAL
 from skewless.spark import join_pipeline, kafka_options, kafka_source
 from skewless.spark.audit_job import DUPLICATE, MISSING, UNEXPECTED, values_as_json
 from skewless.spark.batch_job import Folder
@@ -186,17 +186,18 @@ def _without_watermarks(records: DataFrame) -> DataFrame:
 
 
 def _with_refused(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """Add the column `refused`: whether the join has refused the record as too far in the future."""
-    # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
-    left, right = (
-        kafka_source.dead_letters(dead_letters, f"{side.value}: {TOO_FAR_AHEAD}").select(
-            F.lit(side.value).alias("side"), F.col("source_partition").alias("partition"), "offset"
-        )
-        for side in Side
+    """Add the column `refused`: the reason for which the join has refused the record, or null.
+
+    Null for records that are invalid whenever they are read.
+    """
+    # The other decisions depend on the wall clock and the registry, so the dead letters of the live run are used.
+    refused = kafka_source.dead_letters(dead_letters, NOT_FINAL).select(
+        F.split("reason", ": ")[0].alias("side"),
+        F.col("source_partition").alias("partition"),
+        "offset",
+        F.col("reason").alias("refused"),
     )
-    refused = left.unionByName(right).distinct().withColumn("refused", F.lit(True))
-    joined = records.join(F.broadcast(refused), ["side", "partition", "offset"], "left")
-    return joined.withColumn("refused", F.col("refused").isNotNull())
+    return records.join(F.broadcast(refused.distinct()), ["side", "partition", "offset"], "left")
 
 
 def _kind() -> Column:

@@ -26,7 +26,6 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.formats import find_format
 from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
-from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark.record_columns import record_columns
 from skewless.wire.joined import joined_records, late_records, unmatched_records
 from skewless.wire.record import OutputRecord
@@ -125,12 +124,11 @@ def answer(
 ) -> JoinAnswer:
     """Join the records of both topics (see `of_topic`). The end of the records is the end of time.
 
-    `newest` is the largest event time that is not too far ahead of the clock, in ms. Records with a true `refused`, a
-    column that is optional, are too far ahead, too. `late` has `side`, `partition` and
-    `offset` of records that take no part, in addition to those that are late. `merged` are the records of left-records
-    and right-records (see `merged_records`), whose order then counts. Without them, records with the same id that are
-    partitioned again are ordered by partition and offset. Reads the records at once. Spark finds the pairs when the
-    rows are used.
+    `newest` is the largest event time that is not too far ahead of the clock, in ms. Records with a reason in
+    `refused`, a column that is optional, are invalid, too. `late` has `side`, `partition` and `offset` of records that
+    take no part, in addition to those that are late. `merged` are the records of left-records and right-records (see
+    `merged_records`), whose order then counts. Without them, records with the same id that are partitioned again are
+    ordered by partition and offset. Reads the records at once. Spark finds the pairs when the rows are used.
     """
     read = records.mapInArrow(_as_function(_Reader(plan, newest)), _READ).persist(StorageLevel.DISK_ONLY)
     counts = read.groupBy("side", "partition", "reason").agg(F.count("*").alias("rows"), F.max("time").alias("time"))
@@ -241,10 +239,10 @@ class _Reader:
             for side in Side:
                 batch = mixed.filter(pc.equal(mixed["side"], side.value))
                 if "refused" in batch.schema.names:
-                    refused = batch.filter(batch["refused"])
-                    reasons = [f"{side.value}: {TOO_FAR_AHEAD}"] * refused.num_rows
+                    refused = batch.filter(batch["refused"].is_valid())
+                    reasons = refused["refused"].to_pylist()
                     yield _invalid_batch(side, refused["partition"], refused["offset"], reasons)
-                    batch = batch.filter(pc.invert(batch["refused"]))
+                    batch = batch.filter(batch["refused"].is_null())
                 if not batch.num_rows:
                     continue
                 offsets = batch["offset"].to_numpy()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from itertools import filterfalse
 
 from pyspark.errors import AnalysisException
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import NOT_FINAL
 
 ERRORS = "__skewless.errors."
 """Prefix of the headers of dead letters."""
@@ -52,9 +54,9 @@ def _name(topic: str, partition: str) -> Column:
     return F.concat_ws("/", F.col(topic), F.col(partition).cast("string"))
 
 
-def dead_letters_of_source(records: DataFrame, reason: str, settings: PipelineSettings) -> DataFrame:
-    """Return `dead_letters` of the source topics, with their source partitions as `of_source` names them."""
-    letters, topic = dead_letters(records, reason), settings.aggregated.topic
+def refused_of_source(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Return the dead letters of `NOT_FINAL` of the source topics, with source partitions as `of_source` names them."""
+    letters, topic = dead_letters(records, NOT_FINAL), settings.aggregated.topic
     if topic is None:
         return letters.withColumn("source_partition", _name("topic", "source_partition"))
     return letters.where(F.col("topic") == topic)
@@ -103,22 +105,24 @@ def _unknown_in_files(splitter: ParsingSettings) -> Iterator[str]:
 
 
 def with_refused(records: DataFrame, refused: DataFrame) -> DataFrame:
-    """Add the column `refused`: whether the live run refused the record (`source_partition`, `offset`).
+    """Add the column `refused`: the reason for which the live run refused the record, or null.
 
-    The order of the records stays the same.
+    `refused` has `source_partition`, `offset` and `reason`. The order of the records stays the same.
     """
-    keys = F.broadcast(refused.select("source_partition", "offset", F.lit(True).alias("is_refused")))
-    joined = records.join(keys, ["source_partition", "offset"], "left")
-    return joined.select(*records.columns, F.col("is_refused").isNotNull().alias("refused"))
+    reasons = F.broadcast(refused.select("source_partition", "offset", F.col("reason").alias("refused")))
+    joined = records.join(reasons, ["source_partition", "offset"], "left")
+    return joined.select(*records.columns, "refused")
 
 
-def dead_letters(records: DataFrame, reason: str) -> DataFrame:
-    """Return `topic`, `source_partition`, `offset` and `value` of the records that were refused for a reason."""
+def dead_letters(records: DataFrame, endings: Sequence[str]) -> DataFrame:
+    """Return `reason`, `topic`, `source_partition`, `offset` and `value` of records with such an end of the reason."""
     headers = F.map_from_entries("headers")
     letters = records.where(F.col("headers").isNotNull()).select(headers.alias("headers"), "value")
     names = ("reason", "topic", "partition", "offset")
     header = {name: F.col("headers")[ERRORS + name].cast("string") for name in names}
-    return letters.where(header["reason"] == reason).select(
+    has_ending = reduce(Column.__or__, (header["reason"].endswith(ending) for ending in endings))
+    return letters.where(has_ending).select(
+        header["reason"].alias("reason"),
         header["topic"].alias("topic"),
         header["partition"].cast("int").alias("source_partition"),
         header["offset"].cast("long").alias("offset"),

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import PartialColumn, as_arrow
@@ -242,12 +243,12 @@ def row_schema(source_partition_type: pa.DataType, plan: PartitionReadPlan) -> p
     return pa.schema([*split_id, *times, ("key", pa.string()), *partials])
 
 
-def _refused_records(batch: pa.RecordBatch) -> list[int]:
-    """Return the indices of the records that the live run refused by its own clock; empty without that column."""
+def _refused_records(batch: pa.RecordBatch) -> dict[int, str]:
+    """Return the reasons of the records that the live run has refused, by index; empty without that column."""
     if "refused" not in batch.schema.names:
-        return []
-    refused: list[int] = np.flatnonzero(batch["refused"].to_numpy(zero_copy_only=False)).tolist()
-    return refused
+        return {}
+    rows = pc.indices_nonzero(batch["refused"].is_valid())
+    return dict(zip(rows.to_pylist(), batch["refused"].take(rows).to_pylist(), strict=True))
 
 
 def _add_counts(statistics: SplitStatistics, classified: RecordClassification, tuples: int) -> None:

@@ -15,9 +15,8 @@ from skewless.algorithms.local_buffer import Flush, LocalBuffer, LocalRules
 from skewless.algorithms.local_windows import LocalWindows, Opening
 from skewless.algorithms.watermark import WatermarkState
 from skewless.engine.step import Sample
-from skewless.errors import UnknownSchemaError
 from skewless.parsing.record_parser import RecordParser
-from skewless.parsing.validation import NO_TIME, TOO_FAR_AHEAD, RecordClassification
+from skewless.parsing.validation import NO_TIME, NOT_FINAL, RecordClassification
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.step import Accepted, Source, SplitterRules, SplitterStep
@@ -227,7 +226,7 @@ class WindowSplitterStep(LocalSplitterStep[SourceWindows]):
     def _dead_letters(
         self, partition: TopicPartition, batch: Batch, classified: RecordClassification
     ) -> Iterator[OutputRecord]:
-        if any(reason.endswith((TOO_FAR_AHEAD, UnknownSchemaError.REASON)) for reason in classified.invalid.values()):
+        if any(reason.endswith(NOT_FINAL) for reason in classified.invalid.values()):
             self._buffers[partition].refused_for_now = True
         return super()._dead_letters(partition, batch, classified)
 
