@@ -245,7 +245,7 @@ class StreamJob:
             for number in range(counts.get(topic, 0)):
                 source = TopicPartition(topic, number)
                 if source not in self._sources:
-                    self._sources[source] = SourceState(0, Checkpoint())
+                    self._sources[source] = SourceState(0, Checkpoint(start=0))
                     self._activity[source] = PartitionActivity()
         if new := {source.topic for source in self._sources} - self._topic_ids.keys():
             self._topic_ids |= topic_ids_of(self._settings, new)

@@ -250,7 +250,7 @@ def _sources(offsets: OffsetReader, source: Input, topic_id: int | None) -> dict
         TopicPartition(source.topic, partition): (
             SourceState(checkpoints[partition].offset, decode_checkpoint(checkpoints[partition].step_checkpoint))
             if partition in checkpoints
-            else SourceState(begin, Checkpoint())
+            else SourceState(begin, Checkpoint(start=begin))
         )
         for partition, (begin, _) in ranges.items()
     }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import state_schema_of
-from skewless.spark import stream_job
+from skewless.engine.start_checks import Input
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.spark import stream_job, stream_start
 from skewless.spark.stream_job import StreamJob
 from skewless.spark.stream_start import SourceState, StreamStart
 from skewless.spark.stream_tasks import SourceProgress
 from skewless.stages.splitter.checkpoint import Checkpoint
-from skewless.wire.topic_partition import TopicPartition
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 SOURCE = TopicPartition("orders", 0)
 SETTINGS = PipelineSettings.model_validate(
@@ -24,6 +27,16 @@ SETTINGS = PipelineSettings.model_validate(
         "event_time": {"idle_timeout_s": 30},
     }
 )
+
+
+class Added:
+    """Offsets of a topic of which nothing is committed, and whose first records were deleted."""
+
+    def committed(self, _group: str, _topic: str) -> dict[int, CommittedOffset]:
+        return {}
+
+    def ranges(self, _topic: str) -> dict[int, tuple[int, int]]:
+        return {0: (7, 9)}
 
 
 class Growing:
@@ -78,3 +91,15 @@ def test_stream_job_restarted_without_idle_detection_makes_an_idle_partition_act
     settings = SETTINGS.model_copy(update={"event_time": event_time})
     job = job_of(monkeypatch, settings, Checkpoint(500, idle=True))
     assert job._checkpoints()[SOURCE].idle == (idle_timeout_s is not None)
+
+
+def test_stream_job_source_partition_that_is_added_has_the_offset_at_which_the_query_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = job_of(monkeypatch, SETTINGS, Checkpoint())
+    monkeypatch.setattr(job, "_admin", SimpleNamespace(partition_counts=lambda: {SOURCE.topic: 2}))
+    job._topic_ids = {SOURCE.topic: 1}
+    job._find_partitions()
+    assert job._checkpoints()[TopicPartition(SOURCE.topic, 1)] == Checkpoint(start=0)
+    source, offsets = Input("p-splitter", SOURCE.topic, kind="public", state_schema=None), cast("OffsetReader", Added())
+    assert stream_start._sources(offsets, source, None) == {SOURCE: SourceState(7, Checkpoint(start=7))}
