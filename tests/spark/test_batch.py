@@ -24,7 +24,7 @@ from helpers.tiers import thorough_except
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, JobFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark import audit_job, batch_pipeline, kafka_options, kafka_source
 from skewless.stages.built_stage import build
@@ -194,6 +194,22 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
     if kind != "text":
         assert late > 1_000, "the data must have late tuples"
         assert len(found.cached) == 2, "a chunk must have been read again"
+
+
+def test_batch_of_records_that_change_between_two_reads_asks_to_repeat_it(
+    small_batches: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splitting = {"format": {"name": "csv", "columns": ["k", "t"]}, "key": {"field": "k"}, "time": {"field": "t"}}
+    records = small_batches.range(0, 4_000, 1, numPartitions=1).selectExpr(
+        "0 AS source_partition", "id DIV 2000 AS block", "id % 2000 AS offset", "-1L AS timestamp",
+        f"CAST('a,' || ({START_MS} + IF(id < 2000, 3600000, id)) AS BINARY) AS value",
+    )  # fmt: skip
+    read, compacted = batch_pipeline._read, records.where("block = 0 OR offset > 0")
+    monkeypatch.setattr(
+        batch_pipeline, "_read", lambda _, plan: read(compacted if plan.earlier_max_times else records, plan)
+    )
+    with pytest.raises(JobFailedError, match="records of source partition 0 changed while they were read"):
+        batch_pipeline.answer(records, batch_pipeline.read_plan(settings_of("127.0.0.1:1", "t", splitting), NOW))
 
 
 def test_batch_of_the_python_api_reads_what_the_pipeline_reads(

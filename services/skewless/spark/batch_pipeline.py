@@ -34,6 +34,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SESSION, SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import JobFailedError
 from skewless.spark import user_module
 from skewless.spark.partition_reader import (
     SPLIT,
@@ -90,7 +91,10 @@ def read_plan(settings: PipelineSettings, now: int | None) -> PartitionReadPlan:
 
 
 def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
-    """Read records (see `kafka_source`) and aggregate them. Runs the reading; Spark merges only when rows are used."""
+    """Read records (see `kafka_source`) and aggregate them. Runs the reading; Spark merges only when rows are used.
+
+    Raises JobFailedError if the first record of a split is gone when the split is read a second time.
+    """
     user_module.send(records.sparkSession, plan.splitter)
     rows = _read(records, plan)
     splits = _split_statistics(rows)
@@ -98,7 +102,14 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
     cached, classified = [rows], _classified(rows, watermarks, to_reread)
     if to_reread:
         reread = _read(records, replace(plan, earlier_max_times=to_reread))
-        splits |= _split_statistics(reread)
+        reread_splits = _split_statistics(reread)
+        if changed := to_reread.keys() - reread_splits.keys():
+            names = ", ".join(sorted({str(source_partition) for source_partition, *_ in changed}))
+            raise JobFailedError(
+                f"records of source partition {names} changed while they were read, such as by compaction: repeat the "
+                "command"
+            )
+        splits |= reread_splits
         cached.append(reread)
         classified = classified.unionByName(reread.withColumn("late", F.lit(False)))
     classified = classified.where(F.col("kind") != SPLIT)
