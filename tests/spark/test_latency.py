@@ -1,13 +1,19 @@
-"""Completion times of results, computed from the changelog records of windows without Spark."""
+"""Completion times of results and the windows of tuples, computed from records of topics without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pytest
 
 from skewless.algorithms.windowing.assigner import HoppingWindows
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark import key_statistics
 from skewless.spark.latency import completed, latencies
+from skewless.spark.pipeline_run import PipelineRun
 from skewless.spark.topic_rows import CELLS
 from skewless.wire.columns import write_table
 
@@ -54,3 +60,26 @@ def test_latencies_result_that_lacks_tuples_has_none() -> None:
 def block(kind: str, names: Sequence[str], rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
     table = pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
     return pa.record_batch({"run": [0], "kind": [kind], "block": [write_table(table)]})
+
+
+DAY_MS, TIME = 86_400_000, 1_767_225_600_000 + 3_600_000
+"""TIME is 2026-01-01 01:00 UTC."""
+
+
+@pytest.mark.parametrize(
+    ("window", "start"),
+    [
+        ({"size_s": 86_400}, TIME - 3_600_000),
+        ({"size_s": 86_400, "offset_s": 7_200}, TIME - 3_600_000 - DAY_MS + 7_200_000),
+        ({"size_s": 7_200, "every_s": 3_600, "offset_s": 1_800}, TIME - 1_800_000),
+        ({"size": "day", "zone": "Europe/Berlin"}, TIME - 2 * 3_600_000),
+    ],
+    ids=["tumbling", "offset", "overlapping", "calendar"],
+)
+def test_key_statistics_windows_are_those_of_the_pipeline(window: dict[str, Any], start: int) -> None:
+    document = {"name": "p", "source": {"topic": "t"}, "aggregator": {"window": window}}
+    run = PipelineRun(PipelineSettings.model_validate(document), lambda _: pytest.fail("it reads no topic"), {})
+    labels = key_statistics.Labels("p", 60_000, run.windows, [("key", 1)], [], 1)
+    (found,) = key_statistics.cells([block("cells", CELLS, [(TIME, "a", 0, 1, 1, 0, 0)])], [labels])
+    assert found["window"].to_pylist() == [start]
+    assert start in run.settings.aggregator.windows.assign(np.array([TIME]))[1]

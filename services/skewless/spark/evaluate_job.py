@@ -34,7 +34,7 @@ from skewless.wire.distribution import TickDistribution
 
 def _cell_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame:
     """Return the cells of a run as blocks by shuffle partition, and blocks of the kind `arrivals`."""
-    read = partial(topic_rows.cells, bucket_ms=run.bucket_ms)
+    read = partial(topic_rows.cells, bucket_ms=run.settings.grid_ms)
     spec = shuffle.ShuffleSpec(run_index, "cells", partitions, read, topic_rows.merged_cells)
     tuples = records(run, run_index, "worker-input", "key", "value", "worker", "timestamp_ms")
     return tuples.mapInArrow(partial(_cells_and_arrivals, spec=spec), shuffle.SHUFFLE_BLOCKS)
@@ -64,9 +64,7 @@ def _arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _latency_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame:
     """Return when the tuples of each key and window were sent and when they were counted, by shuffle partition."""
-    rules = run.settings.event_time_rules()
-    bucket_ms = run.settings.aggregator.windows.grid_ms(rules.earliest, rules.latest)
-    read = partial(topic_rows.cells, bucket_ms=bucket_ms)
+    read = partial(topic_rows.cells, bucket_ms=run.settings.window_grid_ms)
     sent_spec = shuffle.ShuffleSpec(run_index, "sent", partitions, read, topic_rows.last_cells)
     changelog_spec = shuffle.ShuffleSpec(
         run_index, "changelog", partitions, topic_rows.changelog_rows, topic_rows.unmerged
@@ -91,7 +89,7 @@ def _labels(run: PipelineRun, distributions: Sequence[TickDistribution], hottest
     return key_statistics.Labels(
         settings.name,
         settings.observer.tick_ms,
-        settings.aggregator.window_ms,
+        run.windows,
         segments,
         observed_ticks,
         hottest,
@@ -228,7 +226,7 @@ def _partials(runs: Sequence[PipelineRun]) -> DataFrame:
     """Return the partial results by window, worker and time (PARTIAL_ROWS), with the index of their run."""
     frames = []
     for index, run in enumerate(runs):
-        count = partial(topic_rows.partial_rows, bucket_ms=run.settings.aggregator.window_ms)
+        count = partial(topic_rows.partial_rows, windows=run.windows)
         rows = records(run, index, "partials", "value", "timestamp_ms").mapInArrow(count, topic_rows.PARTIAL_ROWS)
         frames.append(rows.select(F.lit(index).alias("run"), "*"))
     return union(frames)
@@ -236,7 +234,7 @@ def _partials(runs: Sequence[PipelineRun]) -> DataFrame:
 
 def _partials_and_state(runs: Sequence[PipelineRun], partials: DataFrame) -> dict[str, list[dict[str, Any]]]:
     """Return the number of partial results of each window, and the size of each router snapshot that was saved last."""
-    by_window = partials.groupBy("run", F.col("bucket").alias("window"))
+    by_window = partials.groupBy("run", "window")
     frames = [by_window.agg(F.sum("rows").alias("rows"), F.lit(None).cast("int").alias("bytes"))]
     for index, run in enumerate(runs):
         snapshots = records(run, index, "router-state", "key", "value", "partition", "offset").groupBy(

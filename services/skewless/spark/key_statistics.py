@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.spark.shuffle import collect
 from skewless.spark.topic_rows import merged_cells
 
@@ -87,7 +88,7 @@ class Labels:
 
     run: str
     tick_ms: int
-    window_ms: int
+    windows: WindowAssigner
     segments: Sequence[tuple[str, int]]
     """Grouping and number of workers; the first segment applies to ticks without a distribution record."""
     observed_ticks: Sequence[tuple[int, int]]
@@ -144,7 +145,7 @@ def _labelled_cells(batches: Iterable[pa.RecordBatch], labels: Sequence[Labels])
         ticks = buckets // label.tick_ms * label.tick_ms
         added_columns = {
             "tick": ticks,
-            "window": buckets // label.window_ms * label.window_ms,
+            "window": label.windows.slices(buckets),
             "run": np.zeros(len(buckets), dtype=np.int64),
             "segment": label.segments_of(ticks),
         }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from math import gcd
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
+from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError
 from skewless.spark.kafka_options import TopicRanges
@@ -37,9 +37,10 @@ class PipelineRun:
         return self.settings.name
 
     @property
-    def bucket_ms(self) -> int:
-        """Longest span of event time that divides both ticks and windows."""
-        return gcd(self.settings.observer.tick_ms, self.settings.aggregator.window_ms)
+    def windows(self) -> WindowAssigner:
+        """Windows of the load. If those of the pipeline overlap, consecutive ones of their length."""
+        windows = self.settings.aggregator.windows
+        return replace(windows, every_ms=windows.size_ms) if isinstance(windows, HoppingWindows) else windows
 
 
 def nothing_to_evaluate(settings: PipelineSettings, *, is_whole: bool) -> CheckFailedError | BrokerError:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import LOAD_COLUMN
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.errors import BadRecordError
 from skewless.wire.changelog import decode_chunk_key
 from skewless.wire.columns import read_table
@@ -30,9 +31,8 @@ CHANGELOG_ROWS = ("window", "compacted", "key", "tuples", "timestamp_ms", "offse
 
 `compacted` is 1 if a compaction wrote the record, otherwise 0; `timestamp_ms` is the Kafka timestamp of the record.
 """
-PARTIAL_ROWS = "bucket long, worker int, at long, rows long, tuples long"
-"""Number of partial results of a worker in a bucket of event time, and of their tuples, in a record with the Kafka
-timestamp `at`."""
+PARTIAL_ROWS = "window long, worker int, at long, rows long, tuples long"
+"""Number of partial results of a worker in a window, and of their tuples, in a record with the Kafka timestamp `at`."""
 WORKER_PROGRESS = "worker int, at long, arrived long, completed long"
 """Tuples that reached the queue of a worker, and tuples that it completed, in records with the Kafka timestamp `at`."""
 
@@ -199,19 +199,20 @@ def unmerged(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def partial_rows(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:
-    """Count the rows and tuples of records of `partials` (PARTIAL_ROWS). Input columns: value, timestamp_ms."""
+def partial_rows(batches: Iterator[pa.RecordBatch], windows: WindowAssigner) -> Iterator[pa.RecordBatch]:
+    """Count the rows and tuples of records of `partials` (PARTIAL_ROWS). Input columns: value, timestamp_ms.
+
+    `windows` must not overlap.
+    """
     for batch in batches:
         for value, timestamp_ms in zip(batch["value"].to_pylist(), batch["timestamp_ms"].to_pylist(), strict=True):
             try:
                 partials = read_partials(value, ("pane", "worker"), (LOAD_COLUMN,))
             except BadRecordError:
                 continue
-            buckets = partials["pane"].to_numpy() // bucket_ms * bucket_ms
-            groups = partials.append_column("bucket", pa.array(buckets)).group_by(
-                ["bucket", "worker"], use_threads=False
-            )
+            starts = pa.array(windows.slices(partials["pane"].to_numpy()))
+            groups = partials.append_column("start", starts).group_by(["start", "worker"], use_threads=False)
             sums = groups.aggregate([([], "count_all"), (LOAD_COLUMN.name, "sum")])
             times = pa.array(np.full(sums.num_rows, timestamp_ms, dtype=np.int64))
-            columns = (sums["bucket"], sums["worker"], times, sums["count_all"], sums[f"{LOAD_COLUMN.name}_sum"])
-            yield from pa.table(columns, ["bucket", "worker", "at", "rows", "tuples"]).to_batches()
+            columns = (sums["start"], sums["worker"], times, sums["count_all"], sums[f"{LOAD_COLUMN.name}_sum"])
+            yield from pa.table(columns, ["window", "worker", "at", "rows", "tuples"]).to_batches()

@@ -184,9 +184,8 @@ def _send(
 
 def measured(settings: PipelineSettings, ranges: TopicRanges) -> LiveResult:
     """Measure a pipeline from these records of its topics, as `skewless evaluate` does."""
-    window_ms = settings.aggregator.window_ms
-    sent = list(topic_rows.cells(_records(settings, "worker-input", ranges), window_ms))
-    partials = list(topic_rows.partial_rows(_records(settings, "partials", ranges), window_ms))
+    sent = list(topic_rows.cells(_records(settings, "worker-input", ranges), settings.aggregator.window_ms))
+    partials = list(topic_rows.partial_rows(_records(settings, "partials", ranges), settings.aggregator.windows))
     progress = [rows for cells in sent for rows in topic_rows.arrivals(cells)]
     progress += [rows for counted in partials for rows in topic_rows.completions(counted)]
     completion, cells = completion_of(pa.Table.from_batches(progress)), pa.Table.from_batches(sent)
