@@ -17,13 +17,11 @@ import pyarrow as pa
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
-from skewless.errors import SkewlessError
 from skewless.spark.stream_windows import step_of
 from skewless.stages.router.step import RouterStep
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.step import SplitterStep
 from skewless.stages.worker.step import WorkerStep
-from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import schema_header
 from skewless.wire.record import OutputRecord, OwnHeaders
 from skewless.wire.topic_partition import TopicPartition
@@ -38,8 +36,6 @@ TICK = "tick"
 that of a partition of `aggregates`, or the next number for the task that measures the load."""
 ROWS = "kind string, partition int, block binary"
 RECORDS_PER_BLOCK = 5_000
-OUTSIDE_RECORDS = (SkewlessError, MemoryError, OSError)
-"""Errors that are not caused by a single record."""
 
 
 class SourceProgress(msgspec.Struct):
@@ -167,7 +163,7 @@ class _Splitter:
         """Process the next records of a source partition."""
         source = self._sources.get(batch.source) or self._open(batch.source)
         tuples_before, timed_before = self._splitter.tuples, self._splitter.timed_records
-        outputs = self._split(batch)
+        outputs = [*self._splitter.process(batch, self._task.now), *self._splitter.held_records(batch.source)]
         tuples = [output for output in outputs if output.topic == "tuples"]
         if tuples and source.router is not None:
             self._route(source.number, source.router, tuples)
@@ -204,21 +200,6 @@ class _Splitter:
         for output in (*router.process(batch, now), *router.held_records()):
             if output.value is not None and output.partition is not None:
                 self.rows.add(TUPLES, output.partition, output.value)
-
-    def _split(self, batch: MessageBatch) -> list[OutputRecord]:
-        """Return tuples, late tuples and dead letters. A record whose parsing fails becomes a dead letter."""
-        before = self._splitter.checkpoint(batch.source)
-        try:
-            return [*self._splitter.process(batch, self._task.now), *self._splitter.held_records(batch.source)]
-        except OUTSIDE_RECORDS:
-            raise
-        except Exception as error:  # noqa: BLE001 - a format of a package may raise anything
-            self._splitter.assign(batch.source, before, ())
-            messages, half = batch.messages, len(batch.messages) // 2
-            if not half:
-                return [dead_letter(batch.topic, batch, 0, f"cannot be processed: {type(error).__name__}: {error}")]
-            halves = (MessageBatch(batch.source, 0, part) for part in (messages[:half], messages[half:]))
-            return [output for part in halves for output in self._split(part)]
 
     def _add_records(self, source: _Source, records: list[OutputRecord]) -> None:
         late = sum(record.topic == "late" for record in records)
