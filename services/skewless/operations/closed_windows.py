@@ -5,6 +5,7 @@ from __future__ import annotations
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import topic_spec
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
@@ -31,7 +32,8 @@ def closed_windows(
     return closed_until
 
 
-def closed_everywhere(settings: PipelineSettings) -> int | None:
-    """Return up to which time all partitions have closed their windows; None if that is unknown."""
-    closed = closed_windows(OffsetReader(settings.kafka), settings)
-    return min(closed.values()) if len(closed) == settings.topics.aggregator_partitions else None
+def closed_everywhere(settings: PipelineSettings, stage: str) -> int | None:
+    """Return up to which time all partitions of a stage have closed their windows; None if that is unknown."""
+    closed = closed_windows(OffsetReader(settings.kafka), settings, stage)
+    input_spec = topic_spec(topology.topic(topology.stage(stage).input), settings, 1)
+    return min(closed.values()) if len(closed) == input_spec.partitions else None

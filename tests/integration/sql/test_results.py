@@ -1,4 +1,4 @@
-"""`skewless results` shows the rows of real tables, without Kafka if the table alone knows the closed windows."""
+"""`skewless results` shows the rows of real tables. What it asks Kafka for is replaced."""
 
 from __future__ import annotations
 
@@ -12,11 +12,19 @@ from click.testing import CliRunner
 from click.testing import Result as Ended
 
 from helpers.databases import TestDatabase
+from helpers.messages import message
 from integration.sql.sql_sink import START, Flusher, Sink, result
 from integration.sql.test_merge import delta
+from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
+from skewless.operations.results import table, topic
 
 MINUTE = 60_000
+
+
+@pytest.fixture(autouse=True)
+def _all_windows_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_closed_in_topic", lambda _settings: (MAX_WATERMARK, {}))
 
 
 def results(sink: Sink, folder: Path, *options: str, window: dict[str, Any] | None = None) -> Ended:
@@ -60,6 +68,19 @@ def test_results_of_a_table_are_those_of_the_chosen_windows_and_key(database: Te
     none = results(sink, tmp_path, "--key", "z")
     assert none.exit_code == 1
     assert "has no results of key z" in none.stderr
+
+
+def test_results_last_window_of_which_the_table_lacks_results_is_left_out(
+    database: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(database, decimals=1).start()
+    sink.store([result("a"), result("a", START + MINUTE)])
+    key, value = result("b", START + MINUTE)
+    monkeypatch.setattr(table, "_closed_in_topic", lambda _settings: (MAX_WATERMARK, {0: (0, 2), 1: (3, 4)}))
+    missing = {str({0: (2, 2), 1: (3, 4)}): [(1, [message(3, value, key=key)])]}
+    monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, ranges: missing[str(ranges)])
+    assert [row["window_start"] for row in shown(sink, tmp_path)] == [START]
+    assert [row["window_start"] for row in shown(sink, tmp_path, "--window", "open")] == [START + MINUTE]
 
 
 def test_results_before_the_first_run_name_the_missing_table(database: TestDatabase, tmp_path: Path) -> None:

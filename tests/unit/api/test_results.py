@@ -51,7 +51,7 @@ RECORDS = [
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Results]:
     changes = [(f"{result['window_start']}/{result['key']}".encode(), result) for result in RECORDS]
     monkeypatch.setattr(topic, "_all_changes", lambda _settings, _warn, _name: iter(changes))
-    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: START_MS + 2 * MINUTE_MS)
+    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings, _stage: START_MS + 2 * MINUTE_MS)
     monkeypatch.setattr(topic, "require_topic", lambda _settings, _topic: None)
     return PIPELINE.results
 

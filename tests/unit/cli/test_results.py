@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +47,9 @@ MESSAGES = [
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(topic, "OffsetReader", lambda _kafka: SimpleNamespace(ranges=lambda _topic: {}))
     monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, _ranges: [(0, MESSAGES)])
-    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: 2 * MINUTE)
+    monkeypatch.setattr(
+        topic, "closed_everywhere", lambda _settings, stage: {"aggregator": 2, "ranker": 1}[stage] * MINUTE
+    )
     monkeypatch.setattr(topic, "require_topic", lambda _settings, _topic: None)
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE)
@@ -92,10 +95,35 @@ def test_results_newest_revisions_of_the_chosen_windows_are_shown(
 def test_results_of_a_window_that_is_open_because_none_is_closed_are_noted(
     file: Path, monkeypatch: pytest.MonkeyPatch, closed_until: int | None, options: tuple[str, ...], *, is_noted: bool
 ) -> None:
-    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings: closed_until)
+    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings, _stage: closed_until)
     result = run(file, *options, "--json")
     assert result.exit_code == 0
     assert result.stderr.startswith("note: no window is closed, so these results may still change") == is_noted
+
+
+def test_results_window_that_closes_during_the_read_is_not_the_last_closed_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = [2 * MINUTE]
+
+    def read(_kafka: object, _topic: str, _ranges: object) -> Iterator[tuple[int, list[Message]]]:
+        yield 0, MESSAGES
+        closed.append(3 * MINUTE)
+
+    monkeypatch.setattr(topic, "read_ranges", read)
+    monkeypatch.setattr(topic, "closed_everywhere", lambda _settings, _stage: closed[-1])
+    assert shown(file) == [(1, "a", 3), (1, "b", 2)]
+
+
+def test_results_last_ranks_are_those_of_the_last_window_that_the_ranking_has_closed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(PIPELINE.replace("sum]", "sum], top: {n: 3, by: count}"))
+    ranks = [
+        message(0, json.dumps(record(window, "a", 1) | {"rank": 1}).encode(), key=b"%d" % window) for window in (0, 1)
+    ]
+    monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, _ranges: [(0, ranks)])
+    assert shown(file, "--ranks") == [(0, "a", 1)]
 
 
 def test_results_csv_has_a_header(file: Path) -> None:

@@ -44,7 +44,8 @@ def results(  # noqa: PLR0913 - click passes an argument per option
 
     `last` is the last window that is closed. While none is, it is the newest one, and a note says so. `open` are
     the windows after it. The results are those of the table of `sink`, if the pipeline has one, else those of topic
-    `aggregates`. --follow always reads the topic. No consumer group is used.
+    `aggregates`. Closed windows of which the table lacks results count as open. --follow always reads the topic. No
+    consumer group is used.
 
     \b
     Examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from skewless.times import parse_instant
 
@@ -14,8 +14,20 @@ ResultRecord = dict[str, Any]
 """A record of `aggregates`."""
 Window = tuple[int, int]
 """Start and end (exclusive) of a window in ms."""
-Selection = Callable[[list[Window], Callable[[], int | None]], set[Window]]
-"""From all windows (ascending) and the time up to which they are closed, computed if needed, to the chosen windows."""
+
+
+class Selection(NamedTuple):
+    """A choice of windows."""
+
+    by_closing: bool
+    """Whether the choice depends on which windows are closed."""
+    choose: Callable[[set[Window], set[Window]], set[Window]]
+    """From all windows, and those of them that are closed, to the chosen ones."""
+
+
+def closed_of(windows: set[Window], closed_until: int | None) -> set[Window]:
+    """Return the windows that end at or before a time. None: it is unknown, so no window is known to be closed."""
+    return {window for window in windows if closed_until is not None and window[1] <= closed_until}
 
 
 def other_windows(window: str) -> str:
@@ -39,26 +51,17 @@ def selection(window: str, on_open: Callable[[], None] = lambda: None) -> Select
     The selection calls `on_open` if `last` selects an open window, because none is closed.
     """
 
-    def is_closed(window: Window, closed_until: int | None) -> bool:
-        return closed_until is not None and window[1] <= closed_until
-
-    def last(windows: list[Window], closed_until: Callable[[], int | None]) -> set[Window]:
-        until = closed_until()
-        closed = [window for window in windows if is_closed(window, until)]
+    def last(windows: set[Window], closed: set[Window]) -> set[Window]:
         if not closed:
             on_open()
-        return set(closed[-1:] or windows[-1:])
-
-    def still_open(windows: list[Window], closed_until: Callable[[], int | None]) -> set[Window]:
-        until = closed_until()
-        return {window for window in windows if not is_closed(window, until)}
+        return {max(closed or windows)}
 
     match window:
         case "all":
-            return lambda windows, _closed_until: set(windows)
+            return Selection(False, lambda windows, _closed: windows)
         case "last":
-            return last
+            return Selection(True, last)
         case "open":
-            return still_open
+            return Selection(True, lambda windows, closed: windows - closed)
     instant = parse_instant("window", window, WINDOWS)
-    return lambda windows, _closed_until: {window for window in windows if window[0] <= instant < window[1]}
+    return Selection(False, lambda windows, _closed: {window for window in windows if window[0] <= instant < window[1]})

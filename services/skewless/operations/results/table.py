@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from skewless import topology
-from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.result_table import open_table
-from skewless.operations.results.selection import ResultRecord, Selection, Window, no_results
+from skewless.operations.results import topic
+from skewless.operations.results.selection import ResultRecord, Selection, Window, closed_of, no_results
 from skewless.sql.table import ResultTable
 from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, snapshot
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -27,15 +28,19 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
     table = database.statements.table
     convert = ResultReader(table, settings.table_settings.stored_results(settings.results))
     try:
+        # Before the snapshot, which may lack results of windows that close later.
+        is_replaced = settings.table_settings.mode == "replace"
+        closed_until, written = _closed_in_topic(settings) if select.by_closing and is_replaced else (None, {})
         with snapshot(database) as stored:
             found = stored.of_key(key) if key is not None else None
             if found is None and isinstance(settings.aggregator.windows, SessionWindows):
                 # Sessions of several keys may have one start and different ends.
                 found = [row for page in stored.pages() for row in page]
-            windows = list(stored.windows()) if found is None else sorted({_window_of(row) for row in found})
+            windows = set(stored.windows() if found is None else map(_window_of, found))
             if not windows:
                 raise CheckFailedError(no_results(f"table {table.name} in {database.address}", key))
-            selected = select(windows, lambda: _closed_until(settings, stored))
+            closed = _complete(settings, stored, windows, closed_until, written) if select.by_closing else set()
+            selected = select.choose(windows, closed)
             if found is None:
                 rows = [row for start, _ in sorted(selected) for page in stored.pages(start, start) for row in page]
             else:
@@ -68,17 +73,34 @@ def _quotient(values: Mapping[str, Any], dividend: str, divisor: str | None) -> 
     return numerator / (denominator * values[divisor])  # Python rounds the quotient of integers once
 
 
-def _closed_until(settings: PipelineSettings, stored: TableSnapshot) -> int | None:
-    """Return up to which time the table has all results of its windows; None if that is unknown.
+def _closed_in_topic(settings: PipelineSettings) -> tuple[int | None, OffsetRanges]:
+    """Return up to which time topic `aggregates` has all results (None: unknown), and the offsets that have them."""
+    closed_until = closed_everywhere(settings, topology.RESULTS_STAGE)
+    if closed_until is None:
+        return None, {}
+    return closed_until, OffsetReader(settings.kafka).ranges(settings.topic("aggregates"))
 
-    Only Kafka knows it if rows are replaced while their window is open.
+
+def _complete(
+    settings: PipelineSettings,
+    stored: TableSnapshot,
+    windows: set[Window],
+    closed_until: int | None,
+    written: OffsetRanges,
+) -> set[Window]:
+    """Return the closed windows of which the table has all results.
+
+    If rows are replaced while their window is open, only Kafka knows them: see `_closed_in_topic`.
     """
+    stage = topology.table_stage(settings)
+    offsets = stored.offsets(settings.full_name, stage.name, settings.topic(stage.input))
     if settings.table_settings.mode == "merge":
-        stage = topology.table_stage(settings)
-        offsets = stored.offsets(settings.full_name, stage.name, settings.topic(stage.input))
         trackers = [read_watermarks(decode_checkpoint(offset.checkpoint)) for offset in offsets.values()]
         watermarks = [watermark for tracker in trackers if (watermark := tracker.watermark()) is not None]
-        return min(watermarks) if len(watermarks) == settings.topics.aggregator_partitions else None
-    if settings.aggregator.emit == "final":
-        return MAX_WATERMARK
-    return closed_everywhere(settings)
+        is_known = len(watermarks) == settings.topics.aggregator_partitions
+        return closed_of(windows, min(watermarks) if is_known else None)
+    missing = {
+        partition: (max(begin, offsets[partition].next_offset) if partition in offsets else begin, end)
+        for partition, (begin, end) in written.items()
+    }
+    return closed_of(windows, closed_until) - topic.windows_between(settings, missing)

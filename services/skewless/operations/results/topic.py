@@ -6,15 +6,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import result_reader
 from skewless.config.topic_plan import require_topic
 from skewless.errors import BadRecordError, CheckFailedError
 from skewless.kafka.admin.client import Admin
-from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import PartitionRecords, TopicReader, read_ranges
 from skewless.operations.closed_windows import closed_everywhere
-from skewless.operations.results.selection import ResultRecord, Selection, Window, no_results
+from skewless.operations.results.selection import ResultRecord, Selection, Window, closed_of, no_results
 from skewless.wire.aggregates import ToJson, unchanged
 
 FOLLOW_S = 1.0
@@ -40,12 +41,15 @@ def read(
     `name` is the topic: `aggregates` or `top`. Raises CheckFailedError if there is no window to select.
     """
     require_topic(settings, name)
+    # Before the records: those that are read may lack results of windows that close later.
+    closed_until = closed_everywhere(settings, topology.writer(name).name) if select.by_closing else None
     found = _newest_revisions(_all_changes(settings, warn, name), key if name == "aggregates" else None)
     found = [result for result in found if key in {None, result["key"]}]  # another key may have had the rank
     if not found:
         raise CheckFailedError(no_results(f"topic {settings.topic(name)}", key))
-    windows = select(sorted({_window_of(result) for result in found}), lambda: closed_everywhere(settings))
-    return [result for result in found if _window_of(result) in windows]
+    windows = {_window_of(result) for result in found}
+    chosen = select.choose(windows, closed_of(windows, closed_until))
+    return [result for result in found if _window_of(result) in chosen]
 
 
 def later(settings: PipelineSettings, key: str | None, warn: Warn) -> Iterator[list[ResultRecord]]:
@@ -70,9 +74,13 @@ def latest(settings: PipelineSettings, limit: int) -> list[ResultRecord]:
         return []
     # Each transaction adds a marker, which takes an offset.
     ranges = newest_offsets(offsets.ranges(topic), NEWEST_OFFSETS)
-    batches = read_ranges(settings.kafka, topic, ranges)
-    found = _newest_revisions(_changes_in(topic, result_reader(settings), batches, lambda _warning: None), None)
+    found = _newest_revisions(_changes_between(settings, ranges), None)
     return sorted(found, key=_window_of, reverse=True)[:limit]
+
+
+def windows_between(settings: PipelineSettings, ranges: OffsetRanges) -> set[Window]:
+    """Return the windows of the results between these offsets."""
+    return {_window_of(result) for _, result in _changes_between(settings, ranges) if result is not None}
 
 
 def _window_of(result: ResultRecord) -> Window:
@@ -93,6 +101,12 @@ def _all_changes(settings: PipelineSettings, warn: Warn, name: str) -> Iterator[
     topic, to_json = settings.topic(name), result_reader(settings) if name == "aggregates" else unchanged
     ranges = OffsetReader(settings.kafka).ranges(topic)
     return _changes_in(topic, to_json, read_ranges(settings.kafka, topic, ranges), warn)
+
+
+def _changes_between(settings: PipelineSettings, ranges: OffsetRanges) -> Iterator[Change]:
+    topic = settings.topic("aggregates")
+    batches = read_ranges(settings.kafka, topic, ranges)
+    return _changes_in(topic, result_reader(settings), batches, lambda _warning: None)
 
 
 def _changes_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords], warn: Warn) -> Iterator[Change]:
