@@ -24,6 +24,17 @@ EventTimeOffset = Annotated[float, Field(ge=0), AfterValidator(_require_whole_ms
 """A shift of event time in seconds: a whole number of milliseconds, at least 0."""
 
 
+def _is_a_topic(topic: str) -> str:
+    if topic in {".", ".."}:
+        raise ValueError("must not be . or .., because Kafka rejects these topic names")
+    return topic
+
+
+TopicName = Annotated[
+    str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$"), AfterValidator(_is_a_topic)
+]
+"""Name of a topic that Kafka accepts."""
+
 MEANINGS = {
     r"^[A-Za-z0-9._-]+$": "must contain only letters without accents, digits, '.', '_' and '-'",
     r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": (

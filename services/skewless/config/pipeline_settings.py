@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     Discriminator,
     Field,
     Tag,
@@ -42,7 +41,7 @@ from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.schema_registry.result_schemas import result_schema
 from skewless.schema_registry.settings import RegistrySettings
-from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.settings_base import InvalidSettingsError, SettingsModel, TopicName
 from skewless.sql.table import ResultTable, top_table
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.enricher.settings import EnrichSettings
@@ -57,16 +56,6 @@ from skewless.wire.columns import WriteColumns, write_packed, write_table
 from skewless.wire.rows import RowFormat
 from skewless.wire.tuples import TupleFormat
 
-
-def _is_a_topic(topic: str) -> str:
-    if topic in {".", ".."}:
-        raise ValueError("must not be . or .., because Kafka rejects these topic names")
-    return topic
-
-
-TopicName = Annotated[
-    str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$"), AfterValidator(_is_a_topic)
-]
 SKIP_TO_KEY = re.compile(r"(?:([A-Za-z0-9._-]+)/)?(\d+)")
 
 

@@ -6,6 +6,7 @@ Messages never contain values, because these may be secrets.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -21,31 +22,8 @@ if TYPE_CHECKING:
 Location = tuple[int | str, ...]
 """Path of a setting; elements of lists have numbers."""
 
-RENAMED = {
-    "kafka.timeout_s": "kafka.connect_timeout_s",
-    "transport.poll_records": "transport.max_poll_records",
-    "transport.in_flight_batches": "transport.max_in_flight_batches",
-    "transport.in_flight_bytes": "transport.max_in_flight_bytes",
-    "transport.leave_on_stop": "transport.leave_group_on_close",
-    "event_time.max_future_s": "event_time.max_ahead_s",
-    "splitter.separator": "splitter.format.delimiter",
-    "splitter.columns": "splitter.format.columns",
-    "splitter.quoting": "splitter.format.quoting",
-    "splitter.key.lower": "splitter.key.lowercase",
-    "splitter.key.skip": "splitter.key.drop_if_contains",
-    "splitter.key.merge": "splitter.key.rename_if_contains",
-    "splitter.value.default": "splitter.value.constant",
-    "splitter.limits.searched_bytes": "splitter.limits.pattern_input_bytes",
-    "splitter.limits.depth": "splitter.limits.max_depth",
-    "router.even.memory": "router.even.decay_tuples",
-    "router.even.buckets": "router.even.hash_buckets",
-    "router.even.tolerance": "router.even.overload_tolerance",
-    "router.dynamic_key.overfill": "router.dynamic_key.max_baby_keys",
-    "aggregator.keep_closed_s": "aggregator.closed_window_retention_s",
-    "observer.hottest": "observer.top_keys",
-    "metrics.stuck_after_s": "metrics.liveness_timeout_s",
-}
-"""Settings of version 0.1 by their present names."""
+_TAGGED = re.compile(r"(splitter|join\.\w+|enrich(\.tables\.\d+)?)\.format|splitter\.envelope|source\.topics")
+"""Settings of several kinds. Of each kind, pydantic validates another class, whose tag follows in the path."""
 FROM_ENVIRONMENT = "environment (no -f FILE)"
 
 
@@ -123,8 +101,10 @@ def _by_setting(group: Location, problem: ErrorDetails, model: type[BaseModel]) 
 
 def without_tags(location: Location) -> Location:
     """Remove the tag that pydantic adds to the path of settings of several kinds: formats, envelopes, source topics."""
-    is_tagged = location[:2] in {("splitter", "format"), ("splitter", "envelope"), ("source", "topics")}
-    return location[:2] + location[3:] if is_tagged else location
+    for depth in range(2, len(location)):
+        if _TAGGED.fullmatch(".".join(map(str, location[:depth]))):
+            return location[:depth] + location[depth + 1 :]
+    return location
 
 
 def _in_document(location: Location, document: Any) -> Location:
@@ -152,8 +132,6 @@ def _message(problem: ErrorDetails, setting: Location, model: type[BaseModel]) -
 
 
 def _suggestion(setting: Location, model: type[BaseModel]) -> str:
-    if renamed := RENAMED.get(".".join(map(str, setting))):
-        return f"; did you mean {renamed}?"
     names = _names(setting[:-1], model)
     close = difflib.get_close_matches(str(setting[-1]), names, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known settings: {', '.join(names)}" if names else ""

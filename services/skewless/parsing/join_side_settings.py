@@ -10,7 +10,7 @@ from skewless.parsing.field_settings import FieldRef, HeaderName, KeySettings, L
 from skewless.parsing.formats import BUILT_IN
 from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.settings import FormatChoice, ParsingSettings
-from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.settings_base import InvalidSettingsError, SettingsModel, TopicName
 
 
 class JoinIdSettings(SettingsModel):
@@ -56,7 +56,7 @@ class _JoinParsing(ParsingSettings):
 class JoinSideSettings(SettingsModel):
     """Settings of one side of the join."""
 
-    topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Topic of this side.")
+    topic: TopicName = Field(description="Topic of this side.")
     format: FormatChoice = JsonSettings()
     id: JoinIdSettings = JoinIdSettings.model_validate({})
     time: TimeSettings = TimeSettings()

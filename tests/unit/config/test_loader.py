@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 from pathlib import Path
@@ -14,7 +13,6 @@ from skewless import topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.problems import RENAMED
 from skewless.errors import ConfigurationError
 from skewless.parsing.field_settings import OPERATORS
 
@@ -368,9 +366,17 @@ def test_loader_number_that_is_not_finite_is_refused(file: Path, number: str) ->
 
 @pytest.mark.parametrize("topic", [".", ".."])
 def test_loader_topic_name_that_kafka_rejects_is_refused(file: Path, topic: str) -> None:
-    assert problems(file, f"name: words\nsource: {{topic: '{topic}'}}\n") == [
-        "FILE: source.topic: must not be . or .., because Kafka rejects these topic names"
+    join = f"join: {{left: {{topic: '{topic}'}}, right: {{topic: r, id: {{field: i}}}}, apart_s: 1}}"
+    assert problems(file, f"name: words\nsource: {{topic: '{topic}'}}\n{join}\n") == [
+        f"FILE: {setting}: must not be . or .., because Kafka rejects these topic names"
+        for setting in ("source.topic", "join.left.topic")
     ]
+
+
+def test_loader_variable_with_a_number_is_the_delimiter_of_a_side_of_a_join(file: Path) -> None:
+    sides = "{left: {topic: l, id: {field: 0}, format: {name: csv}}, right: {topic: r, id: {field: i}}, apart_s: 1}"
+    join = load(file, f"name: words\njoin: {sides}\n", SKEWLESS__JOIN__LEFT__FORMAT__DELIMITER="1").joined
+    assert join.left.format.model_dump()["delimiter"] == "1"
 
 
 def test_loader_unknown_grouping_is_refused_with_its_path_and_the_closest_name(file: Path) -> None:
@@ -457,18 +463,6 @@ def test_dump_of_set_settings_contains_no_defaults(file: Path) -> None:
 
 def test_dump_settings_have_the_order_of_their_declaration(file: Path) -> None:
     assert list(yaml.safe_load(loader.dump(load(file, MINIMAL)))) == list(PipelineSettings.model_fields)
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_loader_setting_of_an_earlier_version_is_refused_with_its_successor(old: str, new: str, tmp_path: Path) -> None:
-    file = tmp_path / "pipeline.yaml"
-    *groups, name = old.split(".")
-    mapping: dict[str, object] = {name: "x"}
-    for group in reversed(groups):
-        mapping = {group: mapping}
-    file.write_text(json.dumps({"name": "p", "source": {"topic": "t"}} | mapping))
-    with pytest.raises(ConfigurationError, match=rf"{old}: unknown setting; did you mean {new}\?"):
-        loader.load(file, {})
 
 
 def test_loader_problems_of_source_and_conditions_are_all_reported_with_their_places(file: Path) -> None:

@@ -348,22 +348,27 @@ FILES: dict[str, tuple[str, Checks]] = {
             ),
         ],
     ),
-    "old names": (
+    "formats": (
         """
         name: p
-        source: {topic: t}
-        splitter: {separator: ';', key: {field: k, lower: true}}
-        event_time: {max_future_s: 5}
-        aggregator: {emit: updates, having: {count: {at_least: 2}}}
+        join:
+          apart_s: 1
+          left: {topic: l, format: {name: csv, delimter: ';'}}
+          right: {topic: r, format: {name: tsv, columns: 3}}
+        enrich:
+          topic: t
+          format: {name: json, colums: [a]}
+          tables: [{topic: u, format: {name: csv, columns: [a], quotng: false}, fields: {format: 1.5}}]
         """,
         [
             (
                 {},
                 {
-                    "splitter.separator": "did you mean splitter.format.delimiter?",
-                    "splitter.key.lower": "did you mean splitter.key.lowercase?",
-                    "event_time.max_future_s": "did you mean event_time.max_ahead_s?",
-                    "aggregator.having": "needs emit: final",
+                    "join.left.format.delimter": "did you mean delimiter?",
+                    "join.right.format.columns": "should be a list",
+                    "enrich.format.colums": "unknown setting",
+                    "enrich.tables.0.format.quotng": "did you mean quoting?",
+                    "enrich.tables.0.fields.format": "should be",
                 },
             ),
         ],

@@ -13,9 +13,8 @@ from skewless.parsing.join_side_settings import JoinIdSettings
 from skewless.parsing.json_path import LIST
 from skewless.parsing.settings import FormatChoice, ParsingSettings
 from skewless.schema_registry.settings import RegistrySettings
-from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.settings_base import InvalidSettingsError, SettingsModel, TopicName
 
-TopicName = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
 AddedHeader = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
 
 
