@@ -35,7 +35,7 @@ from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local import child_process
 from skewless.operations import dead_letters
-from skewless.operations.dead_letters import Position, ReplayReport, ReplayTopics
+from skewless.operations.dead_letters import Position, ReplayReport
 from skewless.operations.reset import leftovers
 from skewless.operations.status import status
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -373,7 +373,7 @@ def test_acls_one_missing_fails_status_or_the_check_with_its_name(case: Case, se
 
 def replay(secured: Secured, user: str) -> ReplayReport:
     settings = settings_of(secured, user)
-    return dead_letters.replay(settings, dead_letters.read_dead_letters(settings), ReplayTopics("raw", "raw"))
+    return dead_letters.replay(settings, dead_letters.read_dead_letters(settings), origin="raw", target="raw")
 
 
 def test_acls_as_printed_let_a_user_replay_dead_letters(settled: Settled) -> None:

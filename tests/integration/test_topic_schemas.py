@@ -16,7 +16,7 @@ from helpers.waiting import WAIT_S
 from skewless import topology
 from skewless.asyncapi.document import document
 from skewless.kafka.admin.client import Admin
-from skewless.operations.dead_letters import ReplayTopics, read_dead_letters, replay
+from skewless.operations.dead_letters import read_dead_letters, replay
 from skewless.wire.headers import CONTENT_TYPE_HEADER, SCHEMA_HEADER
 
 PARTITIONS = 2
@@ -55,7 +55,8 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     poison(broker, pipeline)
     pipeline.drain(limit_s=200)
     source_topic = pipeline.settings.topic("source")
-    replay(pipeline.settings, read_dead_letters(pipeline.settings), ReplayTopics(source_topic, source_topic))
+    letters = read_dead_letters(pipeline.settings)
+    replay(pipeline.settings, letters, origin=source_topic, target=source_topic)
     records = {row.name: list(pipeline.read(row.name)) for row in topology.needed_topics(pipeline.settings)}
     return Ran(document(pipeline.settings, PARTITIONS), records, pipeline)
 

@@ -8,6 +8,7 @@ crash and no concurrent replay writes a record twice.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,9 +94,9 @@ class Original(NamedTuple):
 
     @property
     def attempts(self) -> int:
-        """Number of replays that led to this record. A foreign value of the header counts as the maximum."""
+        """Number of replays that led to this record. No replay allows a foreign value of the header."""
         found = dict(self.headers).get(ATTEMPT_HEADER, b"0")
-        return int(found) if found is not None and found.isdigit() else MAX_ATTEMPTS
+        return int(found) if found is not None and found.isdigit() else sys.maxsize
 
 
 def _is_cut(part: bytes | None, whole: bytes | None, size: str | UnsetType) -> bool:
@@ -146,37 +147,28 @@ def decode_headers(headers: Headers) -> DeadLetterHeaders | None:
         return None
 
 
-class ReplayTopics(NamedTuple):
-    """Full names of the topics of a replay."""
-
-    origin: str
-    """Topic of the invalid records."""
-    target: str
-    """Topic to which they are written."""
-
-
-def replay(
+def replay(  # noqa: PLR0913 - passed by name
     settings: PipelineSettings,
     letters: Iterable[DeadLetter],
-    topics: ReplayTopics,
     *,
+    origin: str,
+    target: str,
     max_attempts: int = MAX_ATTEMPTS,
     dry_run: bool = False,
 ) -> ReplayReport:
-    """Write the invalid records of a topic to the target, those that were not yet.
+    """Write the invalid records of topic `origin` to topic `target`, those that were not yet.
 
     Raises BrokerError if the target does not exist, if the broker refuses, or if another replay fences this one. What
     was committed before stays, and a repeated replay continues after it.
     """
-    target = topics.target
     partition_counts = Admin(settings.kafka).partition_counts()
     if target not in partition_counts:
         Admin(settings.kafka).check_visible([target])
         raise BrokerError(f"topic {target} does not exist at {settings.kafka.bootstrap_servers}: create it")
-    if target not in settings.user_topics.values() and target.startswith(f"{settings.full_name}."):
+    if target not in settings.user_topics.values() and target in {settings.topic(row.name) for row in topology.TOPICS}:
         raise ConfigurationError(f"--to: {target} is a topic of the pipeline itself, name another one")
     report = ReplayReport()
-    letters = _letters_from(letters, topics.origin, report)
+    letters = _letters_from(letters, origin, report)
     if dry_run:
         done = _replayed_positions(settings, target) if settings.topic(REPLAYS.name) in partition_counts else set()
         while batch := list(islice(letters, BATCH)):

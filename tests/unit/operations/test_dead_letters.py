@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
+from skewless.operations import dead_letters
 from skewless.operations.dead_letters import (
     ATTEMPT_HEADER,
-    MAX_ATTEMPTS,
     MAX_GAP,
     DeadLetter,
     Original,
     Position,
     decode_headers,
     offset_runs,
+    replay,
 )
 from skewless.wire.dead_letters import DeadLetterHeaders
 
@@ -28,10 +34,23 @@ def test_decode_headers_of_another_program_are_none() -> None:
     assert (found.topic, found.partition, found.offset, found.reason) == ("t", "3", "7", "not UTF-8")
 
 
-@pytest.mark.parametrize(("value", "expected"), [(b"2", 2), (b"x", MAX_ATTEMPTS), (None, MAX_ATTEMPTS), (b"-1", 3)])
-def test_original_attempts_foreign_value_is_the_maximum(value: bytes | None, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("value", "expected"), [(b"2", 2), (b"x", sys.maxsize), (None, sys.maxsize), (b"-1", sys.maxsize)]
+)
+def test_original_attempts_foreign_value_is_more_than_any_maximum(value: bytes | None, expected: int) -> None:
     assert Original(None, None, None, [(ATTEMPT_HEADER, value)]).attempts == expected
     assert Original(None, None, None, ()).attempts == 0
+
+
+def test_replay_to_a_topic_that_the_pipeline_writes_is_refused_and_to_one_of_the_user_with_its_prefix_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topics": {"match": r"p\.raw-.*"}}})
+    counts = {"p.raw-a": 1, "p.tuples": 1}
+    monkeypatch.setattr(dead_letters, "Admin", lambda _kafka: SimpleNamespace(partition_counts=lambda: counts))
+    assert replay(settings, (), origin="p.raw-a", target="p.raw-a", dry_run=True).replayed == 0
+    with pytest.raises(ConfigurationError, match=r"--to: p\.tuples is a topic of the pipeline itself"):
+        replay(settings, (), origin="p.raw-a", target="p.tuples", dry_run=True)
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,11 @@ def replay(  # noqa: PLR0913 - click passes an argument per option
     replayable = sorted(user_topics(settings))
     source = _origin(replayable, origin)
     topic = source if target is None else topic_of("--to", target)
-    from skewless.operations.dead_letters import ReplayReport, ReplayTopics, read_dead_letters
+    from skewless.operations.dead_letters import ReplayReport, read_dead_letters
     from skewless.operations.dead_letters import replay as replay_letters
 
     letters = read_dead_letters(settings, reasons)
-    report = replay_letters(settings, letters, ReplayTopics(source, topic), max_attempts=max_attempts, dry_run=dry_run)
+    report = replay_letters(settings, letters, origin=source, target=topic, max_attempts=max_attempts, dry_run=dry_run)
     if reasons and report == ReplayReport():
         click.echo(NO_REASON)
     verb = "would be replayed" if dry_run else "replayed"
