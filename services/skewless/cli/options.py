@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -276,10 +277,8 @@ def writable_folder(option: str, folder: Path) -> None:
 
     Folders that this creates and that are empty when the command ends, as after an error, are removed.
     """
-    if context := click.get_current_context(silent=True):
-        created = [path for path in (folder, *folder.parents) if not path.exists()]
-        context.call_on_close(lambda: _remove_empty(created))
     try:
+        remove_if_empty(path for path in (folder, *folder.parents) if not path.exists())
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -287,13 +286,26 @@ def writable_folder(option: str, folder: Path) -> None:
         raise ConfigurationError(f"{option}: {folder}: cannot be created or written to: {error.strerror}") from None
 
 
-def _remove_empty(folders: Iterable[Path]) -> None:
-    """Remove the folders, innermost first, up to the first one that has content."""
-    for folder in folders:
-        try:
-            folder.rmdir()
-        except OSError:
-            return
+@contextlib.contextmanager
+def writing(option: str, file: Path) -> Iterator[None]:
+    """Raise ConfigurationError with the option and the file if opening, writing or closing it fails."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(f"{option}: {file}: cannot be written: {error.strerror}") from None
+
+
+def remove_if_empty(folders: Iterable[Path]) -> None:
+    """Remove folders at the end of the command, innermost first, up to the first one that has content."""
+    created = list(folders)
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):
+            for folder in created:
+                folder.rmdir()
+
+    if context := click.get_current_context(silent=True):
+        context.call_on_close(remove)
 
 
 def _is_own_output(folder: Path, report: Path) -> bool:

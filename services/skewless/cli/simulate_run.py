@@ -1,17 +1,13 @@
-"""Terminal output of `skewless simulate`: a progress bar and the table of results."""
+"""Table of the results of `skewless simulate`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from skewless.cli.wide_console import wide_console
-from skewless.lab.simulation.tsv_reader import ParsedLines, Source
 
 ROWS = "rows/\ntuple"
 BOUND = "(bound)"
@@ -39,28 +35,6 @@ router's snapshot. --json prints all measures."""
 
 def _or_dash(number: float | None) -> str:
     return "-" if number is None else f"{number:.3f}"
-
-
-def with_progress(source: Source, stream: Iterable[ParsedLines]) -> Iterator[ParsedLines]:
-    """Yield the stream, and show a progress bar if stderr is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield from stream
-        return
-    columns = (
-        TextColumn("simulating"),
-        BarColumn(),
-        TextColumn("{task.fields[lines]:,} lines, {task.fields[rate]:,.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    started, line_count = time.monotonic(), 0
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("simulating", total=source.size, lines=0, rate=0.0)
-        for lines in stream:
-            yield lines
-            line_count += len(lines.times)
-            rate = line_count / max(time.monotonic() - started, 1e-3)
-            progress.update(task, completed=source.position, lines=line_count, rate=rate)
 
 
 def show(results: list[dict[str, Any]]) -> None:

@@ -110,8 +110,11 @@ class SqliteDatabase(Database):
 
     def require_existence(self) -> None:
         """Raise StoreError if the file does not exist."""
-        if not Path(self.address.database).is_file():
-            raise StoreError(f"{self.address} does not exist: correct sink.url, or run the pipeline, which creates it")
+        with contextlib.suppress(OSError):  # `connect` reports a folder that this user may not enter
+            if not Path(self.address.database).is_file():
+                raise StoreError(
+                    f"{self.address} does not exist: correct sink.url, or run the pipeline, which creates it"
+                )
 
     def connect(self) -> None:
         """Open the file, and create it if it does not exist. Its folder must exist."""

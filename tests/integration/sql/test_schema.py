@@ -57,6 +57,7 @@ def create(database: TestDatabase, statements: str) -> None:
 
 
 def test_check_missing_tables_are_differences(database: TestDatabase, file: Path) -> None:
+    Sink(database).database.connect()  # which creates the file of SQLite
     checked = sink("check", file, database)
     assert checked.exit_code == 1
     for name in ("p", "p_refused", "skewless_offsets"):
@@ -64,9 +65,19 @@ def test_check_missing_tables_are_differences(database: TestDatabase, file: Path
     assert checked.output.endswith("\n  the sink creates missing tables when it starts\n")
 
 
+def test_check_missing_file_is_a_difference_and_is_not_created(tmp_path: Path) -> None:
+    missing = tmp_path / "p.db"
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(f"{{name: p, source: {{topic: t}}, sink: {{url: 'sqlite://{missing}'}}}}")
+    checked = CliRunner().invoke(main, ["sink", "check", "-f", str(pipeline)])
+    assert (checked.exit_code, missing.exists()) == (1, False)
+    assert f"{missing} does not exist: correct sink.url, or run the pipeline, which creates it" in checked.output
+
+
 def test_check_lists_the_differences_of_both_tables(database: TestDatabase, file: Path) -> None:
     text = file.read_text().replace("mean, max]}", "mean, max], top: {n: 3, by: sum}}")
     file.write_text(text.replace("sink: {", "sink: {top_table: ranks, "))
+    Sink(database).database.connect()
     checked = sink("check", file, database)
     assert checked.exit_code == 1
     names = ("skewless_offsets", "p_refused", "p", "ranks_refused", "ranks")

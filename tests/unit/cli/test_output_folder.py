@@ -20,6 +20,8 @@ def test_output_folder_that_cannot_be_created_is_refused_before_any_work(command
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"--out: .*/file/out: cannot be created or written to: Not a dir"):
         prepare_output_folder(tmp_path / "file" / "out")
+    with click.Context(main), pytest.raises(ConfigurationError, match="cannot be created or written to: File name too"):
+        prepare_output_folder(tmp_path / ("n" * 300))
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text("{name: p, source: {topic: t}}")
     output = CliRunner().invoke(main, [command, "-f", str(pipeline), "--out", str(tmp_path / "file")])

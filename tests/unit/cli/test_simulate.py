@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 from helpers.hashing import hash64, worker_of
 from skewless.algorithms.grouping import GROUPING_NAMES
 from skewless.cli import main
+from skewless.lab import progress
 
 KEYS = ["a", "b", "", "ü", "a", "東京", "a"]
 
@@ -70,6 +71,15 @@ def test_simulate_command_table_fits_a_terminal_and_names_every_run(stream: Path
 def test_simulate_command_stream_is_read_from_standard_input(stream: Path) -> None:
     (line,) = entries(simulate("-", "--grouping", "key", "--workers", 2, "--json", stdin=stream.read_text()))
     assert line["tuples"] == len(KEYS)
+
+
+def test_simulate_command_reports_progress_unless_it_is_hidden(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.0)
+    run = ("--grouping", "key", "--workers", 2)
+    size = stream.stat().st_size
+    assert simulate(stream, *run).stderr.startswith(f"{size} of {size} bytes, ")
+    assert simulate("-", *run, stdin=stream.read_text()).stderr.startswith(f"{size} bytes, ")
+    assert simulate(stream, *run, "-q").stderr == ""
 
 
 def test_simulate_command_window_option_sets_the_window_length(stream: Path) -> None:

@@ -39,3 +39,10 @@ def test_sqlite_new_file_that_stays_locked_is_an_error_after_the_timeout(tmp_pat
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
         database(file, lock_timeout_s=0.1).connect()
     other.close()
+
+
+def test_sqlite_file_that_the_system_refuses_is_reported_when_it_is_opened(tmp_path: Path) -> None:
+    refused = database(tmp_path / ("n" * 300))  # like a folder that one may not enter
+    refused.require_existence()
+    with pytest.raises(sqlite3.OperationalError, match="unable to open database file"):
+        refused.connect()

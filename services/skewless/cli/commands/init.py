@@ -13,11 +13,13 @@ import click
 
 from skewless.cli.options import (
     Duration,
+    FiniteFloat,
     bootstrap_servers_option,
     connections_of,
     no_progress,
     registry_option,
     topic_of,
+    writing,
 )
 from skewless.cli.plain_text import field_label
 from skewless.errors import CheckFailedError, ConfigurationError
@@ -113,10 +115,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     used = registry if _has_schemas(report) else None
     text = pipeline_file(report, choices, _connections(kafka, used), now_ms)
     _require_valid(text)
-    try:
+    with writing("-o", output):
         output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
     _print_unread(report, sample)
@@ -167,13 +167,12 @@ def _require_times(topic: str, report: Mapping[str, Any]) -> None:
 
 def _require_writable(output: Path) -> None:
     """Raise ConfigurationError if the file exists or cannot be written, before the topic is read."""
-    try:
-        output.touch(exist_ok=False)
+    with writing("-o", output):
+        try:
+            output.touch(exist_ok=False)
+        except FileExistsError:
+            raise ConfigurationError(f"-o: {output}: exists; name another file, or remove it") from None
         output.unlink()
-    except FileExistsError:
-        raise ConfigurationError(f"-o: {output}: exists; name another file, or remove it") from None
-    except OSError as error:
-        raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
 
 
 def _ask(report: dict[str, Any], proposed: Choices) -> Choices:
@@ -187,7 +186,7 @@ def _ask(report: dict[str, Any], proposed: Choices) -> Choices:
             + (f", {key['invalid_share']:.2%} of the records are invalid" if key["invalid_share"] else "")
         )
     key = click.prompt("Key", type=click.Choice(list(keys)), default=proposed.key["name"])
-    lateness_s = click.prompt("Allowed lateness in s", type=click.FloatRange(min=0), default=proposed.lateness_s)
+    lateness_s = click.prompt("Allowed lateness in s", type=FiniteFloat(min=0), default=proposed.lateness_s)
     workers = click.prompt("Workers", type=click.IntRange(1, 64), default=proposed.workers)
     return dataclasses.replace(proposed, key=keys[key], lateness_s=lateness_s, workers=workers)
 

@@ -17,6 +17,7 @@ from skewless.cli.options import (
     optional_pipeline_file,
     registry_option,
     topic_of,
+    writing,
 )
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.report import require_packages
@@ -110,14 +111,13 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
 
 def _require_writable(html: Path) -> None:
     require_packages()
-    if not html.absolute().parent.is_dir():
-        raise ConfigurationError(f"--html: {html}: cannot be written: the folder does not exist")
+    with writing("--html", html):
+        if not html.absolute().parent.is_dir():
+            raise ConfigurationError(f"--html: {html}: cannot be written: the folder does not exist")
 
 
 def _write_page(html: Path, report: dict[str, Any]) -> None:
     from skewless.spark.report.inspection_report import report as page
 
-    try:
+    with writing("--html", html):
         html.write_text(page(report), encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"--html: {html}: cannot be written: {error.strerror}") from None

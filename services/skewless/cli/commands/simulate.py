@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from skewless.cli.candidates import candidates_of
-from skewless.cli.options import FiniteFloat, load_settings, no_progress, optional_pipeline_file
+from skewless.cli.options import FiniteFloat, load_settings, no_progress, optional_pipeline_file, writing
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Run only the groupings on a stream of keys, and measure the load balance and its cost."""
     from skewless.cli import simulate_run
+    from skewless.lab.progress import report_progress
     from skewless.lab.simulation.simulation import Simulation, SimulationConfig
     from skewless.lab.simulation.tsv_reader import batches, open_source
     from skewless.stages.worker.settings import DEFAULT_PANE_MS
@@ -121,12 +122,14 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
             f"--assignments: there are {len(runs)} runs; give one grouping and one number of workers"
         )
     simulation = Simulation(runs, config)
-    with open_source(path) as source, _writer(assignments, path, runs[0][1]) as write:
-        stream = batches(source, simulation.rows)
-        if not as_json:
-            stream = simulate_run.with_progress(source, stream)
-        for lines in stream:
+    with (
+        open_source(path) as source,
+        _writer(assignments, path, runs[0][1]) as write,
+        report_progress("simulating", source.size, time.monotonic(), unit="bytes") as progress,
+    ):
+        for lines in batches(source, simulation.rows):
             write(simulation.add(lines.keys, lines.times, now=time.time_ns() // 1_000_000))
+            progress.update(time.monotonic(), source.position)
         results = [measures | {"window_s": config.window_ms / 1000} for measures in simulation.facts()]
         if not results[0]["tuples"]:
             raise ConfigurationError(f"{source.name}: is empty; give a file of `time_ms TAB key` lines")
@@ -190,27 +193,19 @@ def _writer(path: Path | None, source: str, workers: int) -> Iterator[Callable[[
     if path is None:
         yield lambda _: None
         return
-    if path.exists() and Path(source).exists() and path.samefile(source):
-        raise ConfigurationError(f"--assignments: {path} is the input; name another file")
     lines = [b"%d\n" % worker for worker in range(workers)]
-    with _wrap_os_error(path), path.open("wb") as file:
-        try:
-            yield lambda workers_by_run: _write(file, lines, workers_by_run[0].tolist())
-        except BaseException:
-            # A link may be /dev/stdout.
-            if path.is_file() and not path.is_symlink():
-                path.unlink()
-            raise
+    with writing("--assignments", path):
+        if path.exists() and Path(source).exists() and path.samefile(source):
+            raise ConfigurationError(f"--assignments: {path} is the input; name another file")
+        with path.open("wb") as file:
+            try:
+                yield lambda workers_by_run: _write(file, lines, workers_by_run[0].tolist())
+            except BaseException:
+                # A link may be /dev/stdout.
+                if path.is_file() and not path.is_symlink():
+                    path.unlink()
+                raise
 
 
 def _write(file: IO[bytes], lines: list[bytes], workers: list[int]) -> None:
     file.write(b"".join(map(lines.__getitem__, workers)))
-
-
-@contextlib.contextmanager
-def _wrap_os_error(path: Path) -> Iterator[None]:
-    """Raise ConfigurationError with the file's path if opening, writing or closing it fails."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigurationError(f"--assignments: {path}: cannot be written: {error.strerror}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skewless.cli.options import load_settings, pipeline_file
-from skewless.errors import CheckFailedError
+from skewless.errors import CheckFailedError, StoreError
 from skewless.sql.dialects import DATABASES, find_database
 
 if TYPE_CHECKING:
@@ -82,6 +82,10 @@ def _check(settings: PipelineSettings, table: ResultTable) -> tuple[list[str], b
     from skewless.sql.dialects import database_of
 
     database = database_of(settings.table_settings, table)
+    try:
+        database.require_existence()  # a connection would create the file of SQLite
+    except StoreError as error:
+        return [str(error)], False
     connect(database)
     try:
         missing_rights = [*tables.missing_rights(database)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.options import FiniteFloat, load_settings, pipeline_file
 from skewless.smoke_test import check
 
 _EPILOG = """\b
@@ -33,7 +33,7 @@ Example:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(1),
+    type=FiniteFloat(1),
     default=120.0,
     show_default=True,
     help="Seconds to wait for the correct counts.",

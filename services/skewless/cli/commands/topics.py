@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.options import FiniteFloat, load_settings, pipeline_file
 from skewless.cli.plain_text import counted
 from skewless.errors import ConfigurationError
 
@@ -30,7 +30,7 @@ def topics() -> None:
 @click.option("--dry-run", is_flag=True, help="Print what would be created, and create nothing.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteFloat(0, min_open=True),
     metavar="RECORDS_PER_S",
     help="With --dry-run: estimate the bytes of the topics at this rate of the source, and of each side of a join.",
 )

@@ -64,11 +64,13 @@ class Source:
     raw: pa.NativeFile | None
     size: int | None
     """Size of the file in bytes, compressed if it is; None if unknown."""
+    read: int = 0
+    """Number of bytes of the stream that were read."""
 
     @property
     def position(self) -> int:
-        """Number of these bytes that were read; 0 if the size is unknown."""
-        return int(self.raw.tell()) if self.raw is not None else 0
+        """Number of bytes that were read, compressed if they are in a compressed file."""
+        return self.read if self.raw is None else int(self.raw.tell())
 
 
 @contextlib.contextmanager
@@ -77,10 +79,10 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
     if path == STDIN:
         yield Source("standard input", stdin or sys.stdin.buffer, None, None)
         return
-    if Path(path).is_dir():
-        raise ConfigurationError(f"{path}: is a folder; name a file of `time_ms TAB key` lines")
     with contextlib.ExitStack() as stack:
         try:
+            if Path(path).is_dir():
+                raise ConfigurationError(f"{path}: is a folder; name a file of `time_ms TAB key` lines")
             raw = stack.enter_context(pa.OSFile(path))
             compression = COMPRESSION_BY_EXTENSION.get(Path(path).suffix)
             stream = pa.CompressedInputStream(raw, compression) if compression else raw
@@ -126,6 +128,7 @@ def _whole_lines(source: Source) -> Iterator[bytes]:
     rest, mark = b"", BOM_UTF8
     try:
         while block := source.stream.read(BLOCK_BYTES):
+            source.read += len(block)
             block, mark = block.removeprefix(mark), b""
             lines, line_end, rest = (rest + block).rpartition(b"\n")
             if line_end:

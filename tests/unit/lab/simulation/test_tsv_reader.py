@@ -116,6 +116,8 @@ def test_tsv_reader_compressed_file_is_read(tmp_path: Path, name: str) -> None:
 def test_tsv_reader_file_that_cannot_be_read_raises_with_the_reason(tmp_path: Path) -> None:
     damaged = tmp_path / "a.zst"
     damaged.write_bytes(b"not zstd")
-    for path, why in ((tmp_path / "none", "no such file"), (tmp_path, "is a folder"), (damaged, "cannot be read")):
+    reasons = {tmp_path / "none": "no such file", tmp_path: "is a folder"}
+    reasons |= dict.fromkeys((damaged, tmp_path / ("n" * 300)), "cannot be read")
+    for path, why in reasons.items():
         with pytest.raises(ConfigurationError, match=why), open_source(str(path)) as source:
             list(batches(source, 9))
