@@ -71,13 +71,14 @@ def run_stages(
     *,
     file: Path | None = None,
     drain: bool = False,
-) -> None:
+) -> int | None:
     """Run stages in this process until SIGTERM or SIGINT arrives or, with `drain`, until all input is processed.
 
     Each stage has a Faust agent on the event loop that all share, and a consumer thread of its own. Applies changes of
     the number of workers in `file` while the stages run. All processed records are committed before the function
-    returns. Raises ConfigurationError if the pipeline does not have one of the stages, FencedError if a query of Spark
-    runs in their place, and SkewlessError if a stage cannot continue; the other stages then end too.
+    returns the number of the signal, or None if none arrived. Raises ConfigurationError if the pipeline does not have
+    one of the stages, FencedError if a query of Spark runs in their place, and SkewlessError if a stage cannot
+    continue; the other stages then end too.
     """
     # Arrow's own allocators keep the memory of past batches: a tenth more in each process, at the same CPU time.
     pa.set_memory_pool(pa.system_memory_pool())
@@ -100,7 +101,7 @@ def run_stages(
             prepared.append(stage)
             labels = {**monitor.labels, "instance": str(instance)}
             stack.enter_context(traced(settings.tracing, stage.runtime, labels))
-        asyncio.run(_run(prepared))
+        return asyncio.run(_run(prepared))
 
 
 def _prepare(start: StageStart, instance: int, file: Path | None, monitor: StageMonitor) -> _PreparedStage:
@@ -164,17 +165,20 @@ def kafka_output(settings: PipelineSettings, member_id: str) -> Output:
     return AtLeastOnceProducer(settings.kafka, settings.transport, settings.topic)
 
 
-async def _run(stages: Sequence[_PreparedStage]) -> None:
-    """Run the stages until they end. If one fails, stops the others and raises its error."""
+async def _run(stages: Sequence[_PreparedStage]) -> int | None:
+    """Run the stages until they end, and return the last signal. If one fails, stop the others and raise its error."""
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    received: int | None = None
 
-    def stop() -> None:
+    def stop(signal_number: int | None = None) -> None:
+        nonlocal received
+        received = signal_number
         for stage in stages:
             stage.monitor.health.stopping = True
         stopping.set()
 
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stop)
+        loop.add_signal_handler(signal_number, stop, signal_number)
     runs = []
     for stage in stages:
         with log_lines_of(stage.name):  # the task, its consumer thread and their calls keep the context
@@ -185,6 +189,7 @@ async def _run(stages: Sequence[_PreparedStage]) -> None:
         await asyncio.wait(running)
     for run in (*ended, *running):
         run.result()
+    return received
 
 
 async def _run_stage(stage: _PreparedStage, stopping: asyncio.Event) -> None:

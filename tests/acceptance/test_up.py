@@ -293,11 +293,12 @@ from skewless.config.pipeline_settings import PipelineSettings
 
 settings = PipelineSettings.model_validate({{"name": "p", "source": {{"topic": "mine"}}}})
 command = lambda stage, instance: [sys.executable, "-c", {SLEEP!r}]
-sys.exit(supervise(Supervisor(None, settings, drain=False, logs=Path(sys.argv[1]), command=command), print))
+supervisor = Supervisor(None, settings, drain=False, logs=Path(sys.argv[1]), command=command)
+sys.exit(supervise(supervisor, print, on_sigterm=143))
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_supervisor_parent_ends_in_any_way_leaves_no_process(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -59,6 +61,18 @@ def test_former_inputs_of_a_stage_whose_offsets_are_elsewhere_may_have_been_read
     service._check_former_inputs(start, built)
     with pytest.raises(BrokerError, match=r"offsets of topic p\.partials that Skewless did not commit"):
         service._check_former_inputs(start, replace(built, output=None))
+
+
+def test_run_of_stages_that_a_signal_ends_returns_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run(_stage: object, stopping: asyncio.Event) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        await stopping.wait()
+
+    monkeypatch.setattr(service, "_run_stage", run)
+    health = SimpleNamespace(stopping=False)
+    stage = cast("service._PreparedStage", SimpleNamespace(name="splitter", monitor=SimpleNamespace(health=health)))
+    assert asyncio.run(service._run([stage])) == signal.SIGTERM
+    assert health.stopping
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("too many: raise it"), ZeroDivisionError("bug")])

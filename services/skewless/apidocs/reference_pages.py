@@ -112,6 +112,7 @@ exits if it never ran for a minute, if another `up` replaced it or after 8 refus
 | 70 | a bug: an uncaught exception | restarts the stage, as after a crash; `--drain` exits after 8 in a row |
 | 130 | interrupted by Ctrl-C | restarts the stage |
 | 141 | the reader of stdout closed the pipe, as `head` does | |
+| 143 | SIGTERM ended a command before it had finished, such as a bounded run (`--drain`) | restarts the stage |
 | killed by a signal | out of memory, `kill -9`, a crash of compiled code | restarts the stage |
 """
 

@@ -11,6 +11,8 @@ from typing import NoReturn
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended."""
+TERMINATED = 143
+"""Exit code of a command that SIGTERM ended before it had finished."""
 
 
 def end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -211,7 +211,7 @@ Examples:
   skewless up -f pipeline.yaml
 
 Exit codes: 0 success, 1 a check failed, 2 wrong use or configuration, 3 broker, store or Spark failed,
-70 a bug in skewless, 130 interrupted, 141 stdout was closed.
+70 a bug in skewless, 130 interrupted, 141 stdout was closed, 143 terminated.
 """
 
 

@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 from textual.worker import Worker, WorkerState
 
-from skewless.cli.interrupts import INTERRUPTED
+from skewless.cli.interrupts import INTERRUPTED, TERMINATED
 from skewless.cli.plain_text import iso, printable
 from skewless.cli.status_text import behind, duration, recent_counts, watermark
 from skewless.errors import SkewlessError
@@ -25,8 +25,6 @@ from skewless.wire.distribution import TickDistribution
 NUMBERS_WIDTH = 46
 """Width of the screen that the columns of numbers and the scroll bar need."""
 MIN_BAR = 8
-TERMINATED = 143
-"""Exit code after SIGTERM, as a shell reports it."""
 COLOURS = {"even": "green", "high": "yellow", "overloaded": "red"}
 """Colour of a bar by the level of the load."""
 Row = tuple[str | Text, ...]

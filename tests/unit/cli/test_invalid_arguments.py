@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,8 @@ from click.testing import CliRunner
 from skewless.cli.main import main
 
 UNREACHABLE = "127.0.0.1:1"
+LONG = "n" * 300
+"""Name of a file about which the system answers with an error, like a file in a folder that one may not enter."""
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,8 @@ UNREACHABLE = "127.0.0.1:1"
         (["plan", "--sample", "some"], "--sample: 'some' is neither a number of records nor all"),
         (["plan", "--cost-per-tuple-ms", "nan"], "Invalid value for '--cost-per-tuple-ms'"),
         (["plan", "--headroom", "inf"], "Invalid value for '--headroom'"),
+        (["topics apply", "--dry-run", "--rate", "nan"], "Invalid value for '--rate': 'nan' is not a finite number"),
+        (["smoke-test", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is not a finite number"),
         (["audit", "--since", "soon"], "--since: 'soon' must be a time in ISO 8601"),
         (["plan", "--grouping", "evem"], "--grouping: unknown grouping evem, did you mean even?"),
         (["plan", "--topic", ".."], "--topic: must not be . or .., because Kafka rejects these topic names"),
@@ -52,7 +57,7 @@ def test_command_invalid_arguments_with_a_pipeline_end_with_2_before_a_connectio
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text(f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{UNREACHABLE}'}}}}")
     command, *others = arguments
-    output = CliRunner().invoke(main, [command, "-f", str(pipeline), *others])
+    output = CliRunner().invoke(main, [*command.split(), "-f", str(pipeline), *others])
     assert (output.exit_code, output.stdout) == (2, "")
     assert problem in output.stderr
 
@@ -67,6 +72,7 @@ def test_command_invalid_arguments_with_a_pipeline_end_with_2_before_a_connectio
         (["init", "t", "-o", "/proc/nowhere/p.yaml"], "-o: /proc/nowhere/p.yaml: cannot be written: No such file"),
         (["init", "t", "-o", "/proc/p.yaml"], "-o: /proc/p.yaml: cannot be written: "),
         (["init", "t", "-o", "/proc/version"], "-o: /proc/version: exists; name another file, or remove it"),
+        (["inspect", "t", "--html", f"{LONG}/r.html"], "/r.html: cannot be written: File name too long"),
         (["plan", "--topic", ""], "--topic: should have at least 1 character"),
     ],
 )
@@ -74,6 +80,14 @@ def test_command_invalid_arguments_without_a_pipeline_end_with_2(arguments: list
     output = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", UNREACHABLE])
     assert (output.exit_code, output.stdout) == (2, "")
     assert problem in output.stderr
+
+
+def test_up_that_does_not_start_leaves_no_folder_of_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    kafka = f"kafka: {{bootstrap_servers: '{UNREACHABLE}', connect_timeout_s: 0.1}}"
+    (tmp_path / "pipeline.yaml").write_text(f"{{name: p, source: {{topic: t}}, {kafka}}}")
+    assert CliRunner().invoke(main, ["up", "-f", str(tmp_path / "pipeline.yaml")]).exit_code == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["pipeline.yaml"]
 
 
 @pytest.mark.parametrize(

@@ -339,6 +339,20 @@ def test_run_command_librdkafka_call_never_returns_ends_with_the_error_as_last_l
     assert (done.returncode, done.stderr) == (3, "error: no answer from Kafka\n")
 
 
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--drain",), 143)])
+def test_run_command_that_sigterm_ends_has_finished_only_without_a_bound(
+    options: tuple[str, ...], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKEWLESS__NAME", "p")
+    monkeypatch.setenv("SKEWLESS__SOURCE__TOPIC", "t")
+    monkeypatch.setattr("skewless.service.run_stages", lambda *_, **__: signal.SIGTERM)
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        assert invoke("run", "observer", *options).exit_code == code
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def test_config_check_and_dump_read_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text("name: words\nsource: {topic: text}\n")

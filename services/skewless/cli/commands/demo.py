@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skewless.cli.interrupts import TERMINATED
+
 if TYPE_CHECKING:
     from skewless.lab.demo.console import DemoConsole
-
-TERMINATED = 128 + signal.SIGTERM
 
 
 @click.command()

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from skewless import topology
+from skewless.cli.interrupts import TERMINATED
 from skewless.cli.options import load_settings, pipeline_file, take_over
 from skewless.errors import ConfigurationError
 
@@ -22,10 +23,6 @@ COLLECTION = (1_000_000, 50, 50)
 A poll allocates tens of thousands of objects without reference cycles. With the default of 700 objects the collector
 takes a fifth of a splitter's CPU time and finds nothing.
 """
-
-
-TERMINATED = 143
-"""Exit code of a bounded run that SIGTERM ended before its start. With 0 it would have finished."""
 STAGES = [row.name for row in topology.STAGES]
 
 
@@ -92,7 +89,9 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
                     stack.enter_context(published(settings, dict.fromkeys(names, settings.metrics.port)))
             except ConfigurationError as error:
                 click.echo(f"note: no other command on this machine sees this process: {error}", err=True)
-        run_stages(stages, settings, instance, file=file, drain=drain)
+        received = run_stages(stages, settings, instance, file=file, drain=drain)
+    if drain and received:
+        sys.exit(128 + received)  # with 0 it would have finished
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skewless.cli.interrupts import INTERRUPTED, received_signals
-from skewless.cli.options import load_settings, pipeline_file, take_over, writable_folder
+from skewless.cli.interrupts import INTERRUPTED, TERMINATED, received_signals
+from skewless.cli.options import load_settings, pipeline_file, remove_if_empty, take_over, writable_folder
 
 if TYPE_CHECKING:
     from skewless.lab.local.supervisor import Event, Supervisor
@@ -53,10 +53,12 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
     from skewless.operations.local_run import prepare, registered
     from skewless.operations.run_counts import RunCounter
 
-    if log_dir is not None:
+    if log_dir is None:
+        log_dir = Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
+        remove_if_empty([log_dir])
+    else:
         writable_folder("--log-dir", log_dir)
-    logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
-    supervisor = prepare(settings, file, drain=drain, logs=logs)
+    supervisor = prepare(settings, file, drain=drain, logs=log_dir)
     follow, watch = _Follower(supervisor, verbose=verbose), BrokerWatch(settings.kafka)
 
     def each_tick() -> None:
@@ -69,19 +71,23 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
 
     counter = RunCounter(settings)
     with registered(settings, supervisor, note, take_over=take_over), warning_of_rejected_records(settings):
-        click.echo(f"pipeline {settings.name}, logs in {logs}")
-        code = supervise(supervisor, _show, each_tick)
+        click.echo(f"pipeline {settings.name}, logs in {log_dir}")
+        code = supervise(supervisor, _show, each_tick, on_sigterm=TERMINATED if drain else 0)
     print_counts(counter, settings, drain=drain and not code)
     click.get_current_context().exit(code)
 
 
 def supervise(
-    supervisor: Supervisor, show: Callable[[Event], None], each_tick: Callable[[], None] | None = None
+    supervisor: Supervisor,
+    show: Callable[[Event], None],
+    each_tick: Callable[[], None] | None = None,
+    *,
+    on_sigterm: int = 0,
 ) -> int:
     """Run the supervisor until all stages are finished or a signal arrives.
 
-    Returns the exit code: 0, or 130 after SIGINT. Stops the processes also after an error. Must be called from the main
-    thread, because it handles SIGINT and SIGTERM.
+    Returns the exit code: 0 if they are finished, 130 after SIGINT, `on_sigterm` after SIGTERM. Stops the processes
+    also after an error. Must be called from the main thread, because it handles SIGINT and SIGTERM.
     """
     with received_signals() as signals:
         try:
@@ -94,11 +100,13 @@ def supervise(
                 if each_tick:
                     each_tick()
                 time.sleep(TICK_S)
+            if supervisor.done:
+                return 0
         finally:
             supervisor.stop()
             if each_tick:
                 each_tick()
-    return INTERRUPTED if signal.SIGINT in signals else 0
+    return INTERRUPTED if signal.SIGINT in signals else on_sigterm
 
 
 def _show(event: Event) -> None:
