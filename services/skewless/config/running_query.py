@@ -20,8 +20,7 @@ def check_no_query(settings: PipelineSettings) -> None:
         group = GroupReader(settings.kafka).describe(settings.group(topology.SOURCE_STAGE))
     except BrokerError:
         return
-    hosts = dict(zip(group.members, group.hosts, strict=True))
-    if (host := hosts.get(f"{settings.full_name}-{topology.QUERY}")) is not None:
+    if (host := group.members.get(f"{settings.full_name}-{topology.QUERY}")) is not None:
         raise FencedError(
             f"pipeline {settings.name} is run by `skewless stream` at {host}: stop it, and let the stages continue "
             "with `skewless stream --hand-back`"

@@ -18,8 +18,11 @@ KEPT_INTERVALS, KEPT_MS = 3, 60_000
 """Loads that are older than the newest ones by this many intervals, and this time, are those of an ended router."""
 
 
-def hot_keys(settings: PipelineSettings, offsets: OffsetReader) -> list[HotKey]:
-    """Return the hottest keys of all routers: the sum of their tuples, and the most workers that one router uses."""
+def hot_keys(settings: PipelineSettings, offsets: OffsetReader, max_workers: int) -> list[HotKey]:
+    """Return the hottest keys of all routers: the sum of their tuples, and the most workers that one router uses.
+
+    `max_workers` is the number of partitions of topic worker-input.
+    """
     router, topic = settings.router, settings.topic("router-state")
     if router.grouping not in GROUPINGS or GROUPINGS[router.grouping].hot_keys is Grouping.hot_keys:
         return []
@@ -34,7 +37,7 @@ def hot_keys(settings: PipelineSettings, offsets: OffsetReader) -> list[HotKey]:
     for time, value in found.values():
         if time >= oldest:
             grouping = create(router.grouping, router.workers, router)
-            state.restore(grouping, [(own, value)], settings.worker_input.partitions)
+            state.restore(grouping, [(own, value)], max_workers)
             for hot in grouping.hot_keys(TOP_KEYS):
                 tuples[hot.key] += hot.tuples
                 workers[hot.key] = max(workers[hot.key], hot.workers)

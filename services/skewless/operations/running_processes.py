@@ -29,8 +29,7 @@ def check_not_running(settings: PipelineSettings, processes: Collection[str]) ->
     hosts: dict[str, str] = {}
     for stage in dict.fromkeys(process.rpartition("-")[0] for process in processes):
         group = reader.describe(settings.group(stage))
-        members = (member.removeprefix(f"{settings.full_name}-") for member in group.members)
-        hosts |= dict(zip(members, group.hosts, strict=True))
+        hosts |= {member.removeprefix(f"{settings.full_name}-"): host for member, host in group.members.items()}
     members_of_run = {process: hosts[process] for process in processes if process in hosts}
     answering = {process: f"at {hosts[process]}" for process in readiness(settings, members_of_run) if process in hosts}
     local = {process: f"pid {own.pid} on this machine" for process, own in published_processes.read(settings).items()}

@@ -217,7 +217,9 @@ def status(
         },
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in partition_counts else None,
-        hot_keys=hot_keys(settings, offsets) if settings.topic("router-state") in partition_counts else [],
+        hot_keys=hot_keys(settings, offsets, partition_counts.get(settings.topic("worker-input"), 0))
+        if settings.topic("router-state") in partition_counts
+        else [],
         waits=list(_waits(settings, stages)),
         problems=problems,
         warnings=[*shares.values(), *_without_partitions(by_name.get(topology.SOURCE_STAGE))],
@@ -250,7 +252,7 @@ def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader)
         for partition, message in first_records(start.settings.kafka, topic, unprocessed).items():
             lag[topic][partition] = retained[partition][1] - message.offset()
             oldest += [time for kind, time in [message.timestamp()] if kind]
-        checkpoints = [committed[p].checkpoint if p in committed else None for p in range(start.partitions[topic])]
+        checkpoints = [committed[p].checkpoint if p in committed else None for p in retained]
         states += event_times(start, input_name, checkpoints)
         closed += [
             decode_checkpoint(checkpoint).closed_until for checkpoint in checkpoints if name == topology.RESULTS_STAGE
@@ -275,7 +277,7 @@ def _with_readiness(settings: PipelineSettings, stages: Sequence[StageStatus]) -
     hosts = {
         member.removeprefix(f"{settings.full_name}-"): host
         for stage in stages
-        for member, host in zip(stage.group.members, stage.group.hosts, strict=True)
+        for member, host in stage.group.members.items()
     }
     found = readiness(settings, hosts)
     return [
@@ -298,12 +300,8 @@ def _without_ended(settings: PipelineSettings, stages: Sequence[StageStatus]) ->
 
     found = []
     for stage in stages:
-        members = zip(stage.group.members, stage.group.hosts, strict=True)
-        running = [(member, host) for member, host in members if runs(stage, member, host)]
-        group = stage.group._replace(
-            members=tuple(member for member, _ in running), hosts=tuple(host for _, host in running)
-        )
-        found.append(replace(stage, group=group))
+        running = {member: host for member, host in stage.group.members.items() if runs(stage, member, host)}
+        found.append(replace(stage, group=stage.group._replace(members=running)))
     return found
 
 

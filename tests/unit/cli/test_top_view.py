@@ -38,7 +38,7 @@ def report(tick: TickDistribution | None, problems: Iterable[str] = (), warnings
     stages = [
         StageStatus(
             name,
-            GroupDescription("Stable", (f"clicks-{name}-0",)),
+            GroupDescription("Stable", {f"clicks-{name}-0": "10.0.0.1"}),
             {f"clicks.{name}": {0: 12 if name == "worker" else 0}},
             oldest_unprocessed_ms=NOW - 400 if name == "worker" else None,
             partitions=[WatermarkState(NOW - 5_000)],
@@ -184,7 +184,7 @@ def test_lines_of_a_pipeline_that_has_finished_have_no_rate_and_are_not_repeated
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     running = report(load(ROWS))
-    gone = [replace(stage, group=GroupDescription("Empty", ()), lag={}) for stage in running.stages]
+    gone = [replace(stage, group=GroupDescription("Empty", {}), lag={}) for stage in running.stages]
     finished = replace(running, stages=gone)
     later = replace(finished, time_ms=NOW + 2_000)
     reports = iter([running, finished, later, replace(running, time_ms=NOW + 4_000)])
@@ -198,6 +198,19 @@ def test_lines_of_a_pipeline_that_has_finished_have_no_rate_and_are_not_repeated
         f"2026-01-01T00:01:40Z  {ended}",
         f"2026-01-01T00:01:44Z  {going.replace('0.4', '4.4')}",
     ]
+
+
+def test_print_lines_after_an_error_prints_no_old_state(capsys: pytest.CaptureFixture[str]) -> None:
+    def read() -> PipelineStatus:
+        if failures:
+            raise failures.pop()
+        raise StopIteration
+
+    failures = [UnreachableError("no answer")]
+    with pytest.raises(StopIteration):
+        _print_lines(report(load(ROWS)), read, 0)
+    printed = capsys.readouterr()
+    assert (len(printed.out.splitlines()), printed.err) == (1, "error: no answer\n")
 
 
 def test_rows_of_a_tick_without_tuples_are_zero() -> None:

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from helpers.messages import message
 from helpers.stage_start import in_memory
 from skewless import topology
+from skewless.algorithms.grouping import KeyBatch, create
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
 from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.kafka.admin.groups import GroupDescription
-from skewless.operations import status
+from skewless.kafka.admin.groups import GroupDescription, GroupReader
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.operations import hot_keys, status
 from skewless.operations.status import PipelineStatus, StageStatus, open_windows, with_end_of_splitter
+from skewless.stages.router import state as router_state
 from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
 from skewless.wire.topic_partition import CommittedOffset
 
-RUNNING = GroupDescription("Stable", ("p-splitter-0",))
-EMPTY = GroupDescription("Empty", ())
+RUNNING = GroupDescription("Stable", {"p-splitter-0": "10.0.0.1"})
+EMPTY = GroupDescription("Empty", {})
 ENDED = [WatermarkState(MAX_WATERMARK)]
 NOW = 1_800_000_000_000
 
@@ -89,7 +95,7 @@ def test_problems_after_a_bounded_run_of_a_join_alone_are_only_those_of_new_reco
 
 def test_problems_of_a_query_of_spark_are_those_of_its_driver() -> None:
     router, sink = stage("router", EMPTY, partitions=ENDED), stage("sink", EMPTY)
-    query = stage("splitter", GroupDescription("Stable", ("p-stream",)), engine="spark")
+    query = stage("splitter", GroupDescription("Stable", {"p-stream": "10.0.0.1"}), engine="spark")
     assert problems(query, router, sink) == ["sink: no process runs"]
     stopped = stage("splitter", EMPTY, {0: 3}, engine="spark")
     assert problems(stopped, router) == ["stream: no process runs; unprocessed records: 3"]
@@ -152,7 +158,7 @@ def test_pipeline_state_follows_from_problems_and_processes(
         ((), RUNNING, {}, True),
         ((), RUNNING, {"splitter-0": ()}, True),
         ((), RUNNING, {"splitter-0": ("restoring state",)}, False),
-        ((), GroupDescription("PreparingRebalance", ("p-splitter-0",)), {}, False),
+        ((), RUNNING._replace(state="PreparingRebalance"), {}, False),
         (("splitter: no process runs",), EMPTY, {}, False),
     ],
     ids=["running", "ready", "not ready", "rebalancing", "problem"],
@@ -172,6 +178,34 @@ def test_offset_problems_deleted_records_and_recreated_topics_are_named() -> Non
         "records of topic t were deleted before they were processed: partitions 0",
         "topic t ends before the committed offset: partitions 2; was it deleted?",
     ]
+
+
+def test_source_partition_that_is_added_during_the_read_has_no_event_time_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "first_records", lambda *_: {})
+    offsets = SimpleNamespace(committed=lambda *_: {}, ranges=lambda _topic: {0: (0, 0), 1: (0, 0)})
+    groups = SimpleNamespace(describe=lambda _group: RUNNING)
+    start = in_memory("splitter", settings(), 1)
+    found = status._stage_status(start, cast("OffsetReader", offsets), cast("GroupReader", groups))
+    assert found is not None
+    assert found.partitions == [NOTHING_REPORTED] * 2
+    assert list(status._waits(settings(), [found])) == []
+
+
+def test_hot_keys_of_more_workers_than_the_default_maximum_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = PipelineSettings.model_validate(
+        {"name": "p", "source": {"topic": "t"}, "router": {"grouping": "dynamic_key"}}
+    )
+    grouping = create("dynamic_key", 65, pipeline.router)
+    for now in (0, 45_000):
+        times = np.full(100, now, dtype=np.int64)
+        grouping.assign(KeyBatch(["hot"], np.zeros(100, dtype=np.int32), times), now)
+    loads = router_state.write(grouping, 0)
+    assert loads is not None
+    saved = message(0, loads.value, key=loads.key)
+    monkeypatch.setattr(hot_keys, "read_ranges", lambda *_: [(0, [saved])])
+    offsets = cast("OffsetReader", SimpleNamespace(ranges=lambda _topic: {0: (0, 1)}))
+    assert [hot.key for hot in hot_keys.hot_keys(pipeline, offsets, 65)] == ["hot"]
+    assert hot_keys.hot_keys(pipeline, offsets, 64) == []
 
 
 def test_each_stage_with_topics_has_event_time_in_the_status() -> None:
@@ -215,7 +249,7 @@ def test_join_event_time_is_the_largest_time_minus_the_disorder_of_its_side() ->
 
 
 def test_splitter_with_more_processes_than_source_partitions_is_a_warning() -> None:
-    three = GroupDescription("Stable", ("p-splitter-0", "p-splitter-1", "p-splitter-2"))
+    three = GroupDescription("Stable", {f"p-splitter-{number}": "10.0.0.1" for number in range(3)})
     assert list(status._without_partitions(stage("splitter", three, {0: 0, 1: 0, 2: 5}))) == []
     (warning,) = status._without_partitions(stage("splitter", three, {0: 0, 1: 0}))
     assert warning.startswith("splitter: 3 processes for 2 source partitions, so 1 without work: set replicas.splitter")
@@ -224,7 +258,7 @@ def test_splitter_with_more_processes_than_source_partitions_is_a_warning() -> N
 
 def test_splitter_with_more_processes_than_the_largest_topic_has_partitions_is_a_warning() -> None:
     """The partitions of each topic are assigned to the first processes."""
-    four = GroupDescription("Stable", tuple(f"p-splitter-{number}" for number in range(4)))
+    four = GroupDescription("Stable", {f"p-splitter-{number}": "10.0.0.1" for number in range(4)})
     splitter = replace(stage("splitter", four), lag={"a": {0: 0, 1: 0}, "b": {0: 0, 1: 0}})
     (warning,) = status._without_partitions(splitter)
     assert warning.startswith("splitter: 4 processes for 2 source partitions of the largest topic, so 2 without work")

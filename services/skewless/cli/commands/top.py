@@ -115,8 +115,14 @@ def _print_lines(report: PipelineStatus, read: Callable[[], PipelineStatus], int
         if line != previous or report.state != "finished":
             click.echo(f"{iso(report.time_ms)}  {line}")
         previous = line
+        report = _next(read, interval)
+
+
+def _next(read: Callable[[], PipelineStatus], interval: float) -> PipelineStatus:
+    """Return the state after the interval. While no broker answers, print that once per interval."""
+    while True:
         time.sleep(interval)
         try:
-            report = read()
+            return read()
         except UnreachableError as error:
             click.echo(f"error: {error}", err=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
@@ -17,10 +18,9 @@ class GroupDescription(NamedTuple):
 
     state: str
     """Kafka's name of the state, such as `Stable`, `PreparingRebalance` or `Empty`. `Dead`: there is no such group."""
-    members: tuple[str, ...]
-    """Client ids of the members. Those of a stage are their group instance ids."""
-    hosts: tuple[str, ...] = ()
-    """Addresses from which the members are connected, in the same order."""
+    members: Mapping[str, str]
+    """Client ids of the members, and the addresses from which they are connected. Those of a stage are their group
+    instance ids."""
 
     @property
     def is_rebalancing(self) -> bool:
@@ -48,6 +48,6 @@ class GroupReader:
         for found in self._client.list_groups(group=group, timeout=self._kafka.connect_timeout_s):
             if found.error is not None:
                 raise KafkaException(found.error)
-            members = tuple(member.client_id for member in found.members)
-            return GroupDescription(found.state, members, tuple(one.client_host.strip("/") for one in found.members))
-        return GroupDescription("Dead", ())
+            members = {member.client_id: member.client_host.strip("/") for member in found.members}
+            return GroupDescription(found.state, members)
+        return GroupDescription("Dead", {})
