@@ -92,5 +92,5 @@ def texts_of(keys: Sequence[str]) -> pa.StringArray:
         raise ConfigurationError(f"keys: must be a list of texts, and are one text: give [{keys[:20]!r}]")
     try:
         return pa.array(keys, pa.string())
-    except (pa.ArrowException, UnicodeEncodeError) as error:
+    except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise ConfigurationError(f"keys: must be texts: {error}") from None

@@ -105,6 +105,8 @@ def test_balancer_key_without_text_is_refused() -> None:
         Balancer(workers=4).assign(["a", None])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="keys: must be texts"):
         Balancer(workers=4).assign([1])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match="keys: must be texts: 'NoneType' object is not iterable"):
+        Balancer(workers=4).assign(None)  # type: ignore[arg-type]
 
 
 def test_balancer_one_text_in_place_of_a_list_is_refused() -> None:
