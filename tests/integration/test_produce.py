@@ -246,7 +246,7 @@ def test_produce_command_generated_records_are_reported_as_synthetic(broker: str
 def test_produce_command_file_is_sent_with_times_in_milliseconds(broker: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "p.tsv"
     path.write_text("1442018952\tA\n")
-    arguments = ("pages", "--topic", topic, "--partitions", 1, "--input", path, "--record-format", "raw", "--json")
+    arguments = ("pages", "--topic", topic, "--partitions", 1, "--input", path, "--json")
     assert summary(produce(*arguments, servers=broker))["synthetic"] is False
     assert read(broker, topic, 1) == [[(1442018952000, b"1442018952000\tA")]]
 
@@ -282,10 +282,6 @@ def test_produce_command_unreachable_broker_ends_with_its_address(tmp_path: Path
         (("zipf", "--topic", "t", "--rate", "-1"), "--rate"),
         (("lines", "--topic", "t"), "--input: missing"),
         (("zipf", "--topic", "t", "--input", "x"), "--input: this dataset reads no files"),
-        (
-            ("pages", "--topic", "t", "--record-format", "json"),
-            "leave the option out and read the records of pages with splitter.format: tsv",
-        ),
         (("COUNTRY_SKEW_R30", "--topic", "t", "--skew", "40"), "--skew: the dataset's name already sets it to 30"),
         (("lines", "--topic", "t", "--input", "/none"), "/none: no such file"),
     ],

@@ -87,7 +87,6 @@ Examples:
 @click.option(
     "--speed", type=FiniteFloat(min=0, min_open=True), help="Replay at this multiple of the speed of event time."
 )
-@click.option("--record-format", type=click.Choice(["raw", "json"]), hidden=True)
 @click.option(
     "--input",
     type=click.Path(path_type=Path),
@@ -139,7 +138,6 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     bootstrap_servers: str | None,
     partitions: int | None,
     speed: float | None,
-    record_format: str | None,
     resume: bool,
     as_json: bool,
     **dataset_options: object,
@@ -159,7 +157,6 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         topic_of("--topic", topic)
     options = _options({name: value for name, value in dataset_options.items() if value is not None})
     name, source = _dataset(dataset, options)
-    _check_format(name, source, record_format)
     if resume and source.keys is not None:
         raise ConfigurationError(f"--resume: not with {name}, whose records go to the partitions of their ids")
     if topic is None and bootstrap_servers is None:
@@ -228,16 +225,6 @@ def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
     for path in options.input:
         first_lines(path, 1)  # reports an unreadable file before any record is sent
     return find_name(name), dataset
-
-
-def _check_format(name: str, dataset: Dataset, record_format: str | None) -> None:
-    """Raise ConfigurationError if the former option --record-format names another format than that of the records."""
-    own = dataset.splitter().format.name
-    if record_format and (record_format == "json") != (own == "json"):
-        raise ConfigurationError(
-            f"--record-format {record_format}: a data set has one format, so leave the option out and read the records "
-            f"of {name} with splitter.format: {own}"
-        )
 
 
 def _side(settings: PipelineSettings | None, dataset: str) -> str | None:
