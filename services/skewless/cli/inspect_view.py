@@ -7,10 +7,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from skewless.cli.plain_text import field_label, printable
-from skewless.cli.wide_console import wide_console
+from skewless.cli.wide_console import plain_table, wide_console
 from skewless.kafka.consumer.offsets import uncommitted_records
 from skewless.lab.inspection.pipeline_file import OF_REGISTERED_KEYS, unread_time_warning
 from skewless.parsing.remedies import remedy_of
@@ -80,7 +79,7 @@ def _format(found: Mapping[str, Any]) -> str:
 
 
 def _show_candidates(console: Console, keys: Sequence[Mapping[str, Any]]) -> None:
-    table = _table(("key", "distinct", "hottest", "share", "Zipf", "R²", "invalid", "records"), left=(0, 2))
+    table = plain_table(("key", "distinct", "hottest", "share", "Zipf", "R²", "invalid", "records"), left=(0, 2))
     for key in keys:
         zipf = key["zipf"]
         table.add_row(
@@ -121,12 +120,8 @@ def _show_loads(console: Console, name: str, loads: Sequence[Mapping[str, Any]])
     if not workers:
         return
     cells = {(load["grouping"], load["workers"]): load for load in loads}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("grouping")
-    for number in workers:
-        table.add_column(f"W={number}\nmax/avg", justify="right")
-        table.add_column("\nrate", justify="right")
-        table.add_column("workers\n/key", justify="right")
+    measures = (name for number in workers for name in (f"W={number}\nmax/avg", "\nrate", "workers\n/key"))
+    table = plain_table(("grouping", *measures))
     for grouping in dict.fromkeys(load["grouping"] for load in loads):
         row = [grouping]
         for number in workers:
@@ -139,7 +134,9 @@ def _show_loads(console: Console, name: str, loads: Sequence[Mapping[str, Any]])
 
 
 def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
-    table = _table(("time", "unit", "resolution", "disorder", "> 0 s", "> 1 min", "> 1 h", "99.9 %"), left=(0, 1, 2))
+    table = plain_table(
+        ("time", "unit", "resolution", "disorder", "> 0 s", "> 1 min", "> 1 h", "99.9 %"), left=(0, 1, 2)
+    )
     for time in times:
         late = {entry["allowed_lateness_s"]: entry["share"] for entry in time["late"]}
         lateness = time["recommended_lateness_s"]
@@ -158,13 +155,6 @@ def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
     )
     console.print(table)
     console.print(TIME_NOTES, style="dim", soft_wrap=True)
-
-
-def _table(columns: Sequence[str], left: Sequence[int]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="left" if index in left else "right", no_wrap=True)
-    return table
 
 
 def _name(text: str, limit: int = MAX_NAME) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.table import Table
-
-from skewless.cli.wide_console import wide_console
+from skewless.cli.wide_console import plain_table, wide_console
 
 ROWS = "rows/\ntuple"
 BOUND = "(bound)"
@@ -46,9 +44,7 @@ def show(results: list[dict[str, Any]]) -> None:
     columns = dict(COLUMNS)
     is_local = any(run["rows"] != run["tuples"] for run in results)
     del columns[BOUND if is_local else ROWS]
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="left" if name == "grouping" else "right", no_wrap=True)
+    table = plain_table(list(columns), gap=1)
     for run in results:
         table.add_row(*(column(run) for column in columns.values()))
     console.print(table)

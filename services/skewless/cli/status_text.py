@@ -13,6 +13,8 @@ from skewless.operations.status import PipelineStatus, StageStatus, behind_s, la
 LISTED_WORKERS = 16
 """Workers that are listed at most."""
 BAR_WIDTH = 30
+STAGE_COLUMNS = ("lag records", "lag", "watermark", "behind")
+"""Headings of `stage_cells`."""
 
 
 def duration(seconds: float) -> str:
@@ -30,7 +32,20 @@ def recent_counts(report: PipelineStatus) -> str:
     return ", ".join(counted(report.recent[name], unit) for name, unit in units.items() if name in report.recent)
 
 
-def watermark(stage: StageStatus) -> str:
+def notes(report: PipelineStatus) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the text of what is wrong or waits."""
+    yield from (("problem", problem) for problem in report.problems)
+    yield from (("warning", warning) for warning in report.warnings)
+    yield from (("waiting", wait) for wait in report.waits)
+
+
+def stage_cells(stage: StageStatus, report: PipelineStatus) -> tuple[str, ...]:
+    """Return the lag and the event time of a stage, under STAGE_COLUMNS."""
+    lag = duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-"
+    return f"{stage.lag_records:,}", lag, _watermark(stage), _behind(stage, report)
+
+
+def _watermark(stage: StageStatus) -> str:
     """Return the watermark of a stage; `-` if it has none, `ended` after a bounded run."""
     time_ms = stage.event_time.watermark
     if time_ms is None:
@@ -38,7 +53,7 @@ def watermark(stage: StageStatus) -> str:
     return "ended" if time_ms == MAX_WATERMARK else iso(time_ms)
 
 
-def behind(stage: StageStatus, report: PipelineStatus) -> str:
+def _behind(stage: StageStatus, report: PipelineStatus) -> str:
     """Return the watermark lag of a stage; `idle` if all of its partitions are idle, `-` if it is unknown."""
     lag_s = behind_s(stage, report.newest_event_ms)
     return "idle" if stage.event_time.idle else "-" if lag_s is None else duration(lag_s)
@@ -53,8 +68,8 @@ def _lines(report: PipelineStatus) -> Iterator[str]:
     engine = ", on Spark" if report.engine == "spark" else ""
     yield f"pipeline {report.pipeline}: {report.state}{engine}, {iso(report.time_ms)}"
     yield ""
-    rows: list[tuple[str, ...]] = [("stage", "processes", "lag records", "lag", "watermark", "behind")]
-    rows += [_row(stage, report) for stage in report.stages]
+    rows: list[tuple[str, ...]] = [("stage", "processes", *STAGE_COLUMNS)]
+    rows += [(stage.name, f"{len(stage.group.members):,}", *stage_cells(stage, report)) for stage in report.stages]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *others in rows:
         cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
@@ -79,19 +94,8 @@ def _lines(report: PipelineStatus) -> Iterator[str]:
     yield from (f"problem  {problem}" for problem in report.problems)
 
 
-def _row(stage: StageStatus, report: PipelineStatus) -> tuple[str, ...]:
-    return (
-        stage.name,
-        f"{len(stage.group.members):,}",
-        f"{stage.lag_records:,}",
-        duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-",
-        watermark(stage),
-        behind(stage, report),
-    )
-
-
 def _windows(aggregator: StageStatus, open_windows: int | None) -> str:
-    if watermark(aggregator) == "ended":
+    if _watermark(aggregator) == "ended":
         return "all are closed"
     if aggregator.closed_until is None:
         return "none is closed"

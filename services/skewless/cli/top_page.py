@@ -6,27 +6,28 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skewless.cli.plain_text import iso, printable, value_text
-from skewless.cli.status_text import behind, duration, recent_counts, watermark
-from skewless.cli.top_view import key_count, key_rows, rate
+from skewless.cli.status_text import STAGE_COLUMNS, duration, notes, recent_counts, stage_cells
+from skewless.cli.top_view import COLUMNS, key_count, key_rows, rate
 from skewless.operations.live_page.cards import Card, CardTable, bars
 from skewless.operations.results.selection import ResultRecord
 from skewless.operations.status import PipelineStatus, lag_s, processes
 from skewless.times import instant_text
 
-STAGES = ("stage", "processes", "lag records", "lag", "watermark", "behind")
-KEYS = ("key", "tuples", "share", "workers' shares", "workers")
-
 
 def card(report: PipelineStatus, results: Sequence[ResultRecord], aggregates: Sequence[str]) -> Card:
     """Return the pipeline as a card of the page. `results` are the latest ones, with these aggregates."""
     load = report.load
-    tables = [CardTable("Stages", STAGES, [list(row) for row in _stages(report)])]
+    stages = [
+        [stage.name, ", ".join(processes(stage, report.pipeline)) or "-", *stage_cells(stage, report)]
+        for stage in report.stages
+    ]
+    tables = [CardTable("Stages", ("stage", "processes", *STAGE_COLUMNS), stages)]
     if results:
         columns = ("key", "window", *aggregates)
         tables.insert(0, CardTable("Latest results", columns, [_result(result, aggregates) for result in results]))
     if load and load.top_keys:
         keys = [[str(cell) for cell in row] for row in key_rows(load, by_load=True)]
-        tables.insert(0, CardTable("Hot keys in the last tick", KEYS, keys))
+        tables.insert(0, CardTable("Hot keys in the last tick", COLUMNS["keys"], keys))
     return Card(
         name=report.pipeline,
         state=report.state,
@@ -52,13 +53,6 @@ def _figures(report: PipelineStatus) -> Iterator[tuple[str, str]]:
     yield "read at", iso(report.time_ms)
 
 
-def _stages(report: PipelineStatus) -> Iterator[tuple[str, ...]]:
-    for stage in report.stages:
-        lag = duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-"
-        names = ", ".join(processes(stage, report.pipeline))
-        yield stage.name, names or "-", f"{stage.lag_records:,}", lag, watermark(stage), behind(stage, report)
-
-
 def _result(result: ResultRecord, aggregates: Sequence[str]) -> list[str]:
     return [
         printable(str(result["key"])),
@@ -79,6 +73,4 @@ def _notes(report: PipelineStatus) -> Iterator[tuple[str, str]]:
         yield "info", "no tick was emitted yet"
     if report.recent:
         yield "info", f"last {duration(report.recent_s)}: {recent_counts(report)}"
-    yield from (("problem", problem) for problem in report.problems)
-    yield from (("warning", warning) for warning in report.warnings)
-    yield from (("waiting", wait) for wait in report.waits)
+    yield from notes(report)

@@ -16,7 +16,7 @@ from textual.worker import Worker, WorkerState
 
 from skewless.cli.interrupts import INTERRUPTED, TERMINATED
 from skewless.cli.plain_text import iso, printable
-from skewless.cli.status_text import behind, duration, recent_counts, watermark
+from skewless.cli.status_text import STAGE_COLUMNS, duration, notes, recent_counts, stage_cells
 from skewless.errors import SkewlessError
 from skewless.operations.live_page.cards import level
 from skewless.operations.status import PipelineStatus, lag_s, processes
@@ -25,6 +25,7 @@ from skewless.wire.distribution import TickDistribution
 NUMBERS_WIDTH = 46
 """Width of the screen that the columns of numbers and the scroll bar need."""
 MIN_BAR = 8
+NOTE_COLOURS = {"problem": "red", "warning": "yellow", "waiting": "yellow"}
 COLOURS = {"even": "green", "high": "yellow", "overloaded": "red"}
 """Colour of a bar by the level of the load."""
 Row = tuple[str | Text, ...]
@@ -78,9 +79,7 @@ def key_rows(load: TickDistribution, *, by_load: bool) -> Iterator[Row]:
 def stage_rows(report: PipelineStatus) -> Iterator[Row]:
     """Yield the processes, lag and event time of each stage."""
     for stage in report.stages:
-        lag = duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-"
-        names = ", ".join(processes(stage, report.pipeline))
-        yield stage.name, *_right(f"{stage.lag_records:,}", lag, watermark(stage), behind(stage, report)), names
+        yield stage.name, *_right(*stage_cells(stage, report)), ", ".join(processes(stage, report.pipeline))
 
 
 def _right(*cells: str) -> tuple[Text, ...]:
@@ -90,7 +89,7 @@ def _right(*cells: str) -> tuple[Text, ...]:
 COLUMNS = {
     "workers": ("worker", "rows", "share", "load / average", ""),
     "keys": ("key", "tuples", "share", "workers' shares", "workers"),
-    "stages": ("stage", "lag records", "lag", "watermark", "behind", "processes"),
+    "stages": ("stage", *STAGE_COLUMNS, "processes"),
 }
 """Columns of each view."""
 SORTED_BY = {"workers": ("number", "load"), "keys": ("name", "tuples")}
@@ -221,6 +220,4 @@ class TopApp(App[None]):
             yield Text(f"last {duration(self._report.recent_s)}: {recent_counts(self._report)}", style="dim")
         if self._error is not None:
             yield Text(f"error: {self._error}", style="red")
-        yield from (Text(f"problem: {problem}", style="red") for problem in self._report.problems)
-        yield from (Text(f"warning: {warning}", style="yellow") for warning in self._report.warnings)
-        yield from (Text(f"waiting: {wait}", style="yellow") for wait in self._report.waits)
+        yield from (Text(f"{kind}: {text}", style=NOTE_COLOURS[kind]) for kind, text in notes(self._report))
