@@ -141,5 +141,4 @@ def _with_max_workers(settings: PipelineSettings) -> PipelineSettings:
     """Return the settings with partitions of worker-input for all workers: those of a topic that exists may be more."""
     if settings.source is None or settings.router.workers <= settings.worker_input.partitions:
         return settings
-    worker_input = settings.worker_input.model_copy(update={"max_workers": settings.router.workers})
-    return settings.model_copy(update={"worker_input": worker_input})
+    return settings.with_max_workers(settings.router.workers)

@@ -823,6 +823,11 @@ class PipelineSettings(SettingsModel):
         """Return the consumer group of a stage."""
         return f"{self.full_name}-{stage}"
 
+    def with_max_workers(self, max_workers: int | None) -> PipelineSettings:
+        """Return the settings with another `worker_input.max_workers`."""
+        worker_input = self.worker_input.model_copy(update={"max_workers": max_workers})
+        return self.model_copy(update={"worker_input": worker_input})
+
     def with_json_results(self) -> PipelineSettings:
         """Return the settings of a pipeline whose results and pairs are JSON."""
         parts: dict[str, Any] = {"aggregator": self.aggregator.model_copy(update={"format": "json"})}

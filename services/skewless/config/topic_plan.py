@@ -199,8 +199,7 @@ def with_max_workers(
         )
     if max_workers != DEFAULT_MAX_WORKERS:
         log.info("worker_input.max_workers is unset, so it is %d as before", max_workers)
-    resolved = settings.worker_input.model_copy(update={"max_workers": max_workers})
-    return settings.model_copy(update={"worker_input": resolved})
+    return settings.with_max_workers(max_workers)
 
 
 def workers_above_default(workers: int) -> str:

@@ -61,13 +61,7 @@ class ConfigWatcher:
 
     def _apply(self, settings: PipelineSettings) -> int | None:
         if settings.worker_input.max_workers is None:  # then it is that of the topic, as it was at the start
-            settings = settings.model_copy(
-                update={
-                    "worker_input": settings.worker_input.model_copy(
-                        update={"max_workers": self._settings.worker_input.max_workers}
-                    )
-                }
-            )
+            settings = settings.with_max_workers(self._settings.worker_input.max_workers)
         changes = _changed_paths("", self._settings.model_dump(), settings.model_dump())
         other_changes = [path for path in changes if path != WORKERS]
         if other_changes and other_changes != self._reported_changes:

@@ -196,9 +196,8 @@ def _simplified(settings: PipelineSettings, specs: Mapping[str, TopicSpec]) -> P
     """Return the settings with one source topic, and with a result for each change: so each result can be measured."""
     aggregator = settings.aggregator.model_copy(update={"emit": "updates", "having": {}, "emit_interval_s": 0.0})
     source = settings.aggregated.model_copy(update={"topic": SOURCE, "topics": None})
-    worker_input = settings.worker_input.model_copy(update={"max_workers": specs["worker-input"].partitions})
-    parts = {"aggregator": aggregator, "source": source, "worker_input": worker_input, "join": None, "enrich": None}
-    return settings.model_copy(update=parts)
+    parts = {"aggregator": aggregator, "source": source, "join": None, "enrich": None}
+    return settings.with_max_workers(specs["worker-input"].partitions).model_copy(update=parts)
 
 
 class _TupleGenerator:
