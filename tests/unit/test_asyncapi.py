@@ -20,9 +20,11 @@ from skewless import topology
 from skewless.apidocs.examples import WITH_VALUES, examples, written_records
 from skewless.asyncapi.document import ANY, SCHEMA_FORMATS, as_yaml, described_topics, document
 from skewless.asyncapi.messages import MESSAGES, messages_of
+from skewless.asyncapi.schemas import REF, Schema, type_of
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.in_memory import InMemoryPipeline
+from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.wire.headers import BYTES
@@ -131,6 +133,18 @@ def test_asyncapi_document_has_worker_input_with_a_record_per_tuple_only() -> No
     assert OWN_DOCUMENT["channels"].keys() - document(by_batch)["channels"].keys() == {"worker-input"}
 
 
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "string or null"),
+        ({"anyOf": [{"$ref": f"{REF}Run"}, {"type": "null"}]}, "object or null"),
+        ({"description": "The record."}, "any"),
+    ],
+)
+def test_type_of_a_field_with_alternatives_or_without_a_type_is_not_object(field: Schema, expected: str) -> None:
+    assert type_of(field) == expected
+
+
 def test_asyncapi_schemas_are_draft_07_and_describe_every_field(made: dict[str, Any]) -> None:
     for schema in made["components"]["schemas"].values():
         jsonschema.Draft7Validator.check_schema(schema)
@@ -224,6 +238,29 @@ def test_asyncapi_document_of_one_pipeline_has_its_names_and_numbers() -> None:
     assert [server["host"] for server in servers.values()] == ["one:9093", "two:9093"]
     assert {server["protocol"] for server in servers.values()} == {"kafka-secure"}
     assert "secret" not in as_yaml(OWN_DOCUMENT)
+
+
+@pytest.mark.parametrize(
+    ("sasl", "scheme"),
+    [
+        ({"username": "me", "password": "secret"}, "scramSha512"),
+        ({"mechanism": "OAUTHBEARER", "msk_iam": {"region": "eu-west-1"}}, "http"),
+        (
+            {
+                "mechanism": "OAUTHBEARER",
+                "oauthbearer": {"token_endpoint_url": "https://id/token", "client_id": "me", "client_secret": "secret"},
+            },
+            "oauth2",
+        ),
+    ],
+)
+def test_asyncapi_document_names_the_login_of_each_mechanism(
+    sasl: dict[str, Any], scheme: str, official: dict[str, Any]
+) -> None:
+    kafka = OWN.kafka.model_copy(update={"sasl": SaslSettings.model_validate(sasl)})
+    made = document(OWN.model_copy(update={"kafka": kafka}))
+    assert problems(made, official) == []
+    assert [login["type"] for login in made["servers"]["broker-1"]["security"]] == [scheme]
 
 
 def test_asyncapi_document_of_one_pipeline_has_one_version_of_tuples() -> None:

@@ -273,6 +273,8 @@ def _servers(settings: PipelineSettings) -> Iterator[tuple[str, Any]]:
 
 
 def _login(sasl: SaslSettings) -> dict[str, Any]:
+    if sasl.msk_iam is not None:
+        return {"type": "http", "scheme": "bearer", "description": f"IAM of Amazon MSK in {sasl.msk_iam.region}"}
     if sasl.oauthbearer is None:
         return {"type": MECHANISMS[sasl.mechanism]}
     scopes = dict.fromkeys((sasl.oauthbearer.scope or "").split(), "")

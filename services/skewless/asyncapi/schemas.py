@@ -72,7 +72,9 @@ def type_of(field: Mapping[str, Any]) -> str:
         return " or ".join(f"`{value}`" for value in field["enum"])
     if "items" in field:
         return f"array of {type_of(field['items'])}"
-    json_type: str = field.get("type", "object")
+    if "anyOf" in field:
+        return " or ".join(map(type_of, field["anyOf"]))
+    json_type: str = field.get("type", "object" if _target(field) else "any")
     return f"{json_type}, `{field['pattern']}`" if "pattern" in field else json_type
 
 
