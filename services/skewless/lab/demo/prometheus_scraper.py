@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,10 +10,12 @@ from prometheus_client.samples import Sample
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.lab.local import loopback
 from skewless.lab.local.supervisor import Replica
 
-TIMEOUT_S = 1.0
 COUNTERS = {"skewless_tuples_total", "skewless_router_rows_total"}
+OF_RUNNING = {"skewless_consumer_lag_records", "process_resident_memory_bytes"}
+"""Metrics that an ended process no longer has. Its counters still count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,7 @@ class Scraper:
         for replica in self._replicas:
             name = replica.name
             if replica.pid is None:
-                # The counters of an ended process still count, but it has no lag any more.
-                remaining = [
-                    sample for sample in self._last.get(name, []) if sample.name != "skewless_consumer_lag_records"
-                ]
-                self._last[name] = remaining
+                self._last[name] = [sample for sample in self._last.get(name, []) if sample.name not in OF_RUNNING]
             elif samples := _scrape(replica.metrics_port):
                 if self._pids.setdefault(name, replica.pid) != replica.pid:
                     self._previous_counters += [sample for sample in self._last[name] if sample.name in COUNTERS]
@@ -95,8 +92,7 @@ def aggregate(samples: Iterable[Sample]) -> Snapshot:
 def _scrape(port: int) -> list[Sample]:
     """Return the samples of a process, or none if it does not listen yet or has just ended."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as response:
-            text = response.read().decode()
+        text = loopback.read(f"http://127.0.0.1:{port}/metrics")
     except OSError:
         return []
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]

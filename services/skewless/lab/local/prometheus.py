@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -18,7 +17,7 @@ from typing import Self
 import yaml
 
 from skewless.errors import ConfigurationError, UnreachableError
-from skewless.lab.local import child_process
+from skewless.lab.local import child_process, loopback
 from skewless.lab.local.managed_server import ManagedServer
 from skewless.lab.local.ports import find_free_ports
 
@@ -108,11 +107,11 @@ class Prometheus(ManagedServer):
 def _wait_until_ready(url: str, child: subprocess.Popen[bytes]) -> bool:
     """Return True when the server answers, or False if it ends or does not answer within READY_TIMEOUT_S."""
     deadline = time.monotonic() + READY_TIMEOUT_S
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while child.poll() is None and time.monotonic() < deadline:
         try:
-            with opener.open(url, timeout=1.0):
-                return True
+            loopback.read(url)
         except OSError:
             time.sleep(0.05)
+        else:
+            return True
     return False

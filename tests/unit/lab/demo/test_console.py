@@ -91,6 +91,20 @@ def test_prometheus_scraper_restarted_process_keeps_the_tuples_counted_before(mo
     assert found == [30, 40, 40, 40, 40, 45, 46]
 
 
+def test_prometheus_scraper_ended_process_has_neither_lag_nor_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [
+        Sample("skewless_tuples_total", {"stage": "aggregator"}, 30),
+        Sample("skewless_consumer_lag_records", {"stage": "splitter", "partition": "0"}, 5),
+        Sample("process_resident_memory_bytes", {}, 1000),
+    ]
+    monkeypatch.setattr(prometheus_scraper, "_scrape", lambda _port: samples)
+    process = Process()
+    scraper = prometheus_scraper.Scraper([cast("Replica", process)])
+    assert scraper.snapshot() == Snapshot(tuples=30, lag=5, memory_bytes=1000)
+    process.pid = None
+    assert scraper.snapshot() == Snapshot(tuples=30)
+
+
 def test_demo_console_closed_windows_stay_closed() -> None:
     shown = run()
     for watermark in (2000, None, 1000):
