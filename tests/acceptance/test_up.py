@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from helpers.waiting import until
 from skewless.cli.commands import up
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, UnreachableError
+from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Event, Supervisor
 
 WAIT_S = 120.0
@@ -118,6 +120,21 @@ def test_supervisor_killed_process_restarts_it_on_the_same_port(tmp_path: Path) 
         assert events[0].detail == "was killed by signal 9, restarts at once"
         assert worker.pid != before
         assert worker.metrics_port == port
+
+
+def test_supervisor_killed_process_without_room_for_its_restart_reports_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object, **_options: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "")
+
+    with running(tmp_path, SLEEP) as supervisor:
+        supervisor.kill("worker-0")
+        monkeypatch.setattr(child_process, "start", refuse)
+        details = [event.detail for event in supervisor.poll(time.monotonic())]
+    assert details[0] == "was killed by signal 9, restarts at once"
+    assert details[1].startswith("could not be started, because this machine has no memory or no process id left")
+    assert len(details) == 2
 
 
 def test_supervisor_crashed_process_reports_the_end_of_its_log(tmp_path: Path) -> None:

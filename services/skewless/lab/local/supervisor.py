@@ -191,14 +191,16 @@ class Supervisor:
         if replica.start_at is not None and (
             replica.start_at <= now or (replica.waits_for_input and not self._input_is_running(replica))
         ):
-            if not replica.waits_for_input:
-                events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
+            is_recheck = replica.waits_for_input
             try:
                 self._start(replica, now)
             except OSError as error:
                 if error.errno not in NO_PROCESS_ERRORS:
                     raise
-                return [*self._handle_exit(replica, NOT_STARTED, now)]
+                events += self._handle_exit(replica, NOT_STARTED, now)
+            else:
+                if not is_recheck:
+                    events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
         return events
 
     def _start(self, replica: Replica, now: float) -> None:
