@@ -23,7 +23,7 @@ from helpers.waiting import until
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.reachability import wait_until_reachable
 from skewless.lab.local import kafka_process
-from skewless.lab.local.broker import READY_TIMEOUT_S, Broker
+from skewless.lab.local.broker import Broker
 
 pytestmark = pytest.mark.broker
 WAIT_S = 90.0
@@ -148,7 +148,7 @@ def test_embedded_broker_stopped_leaves_neither_process_nor_folder() -> None:
 @pytest.mark.thorough
 def test_embedded_broker_parent_killed_leaves_neither_process_nor_folder() -> None:
     program = (
-        "from skewless.lab.local.broker import READY_TIMEOUT_S, Broker; broker = Broker().start(); "
+        "from skewless.lab.local.broker import Broker; broker = Broker().start(); "
         "print(broker.pid, broker.folder, flush=True); broker.wait()"
     )
     with subprocess.Popen(
@@ -225,6 +225,6 @@ def test_embedded_broker_full_disk_is_named(tmp_path: Path) -> None:
         began = time.monotonic()
         with pytest.raises(UnreachableError, match=f"did not start: the disk of {disk} is full; make room"):
             Broker(disk).start()
-        assert time.monotonic() - began < READY_TIMEOUT_S / 2
+        assert time.monotonic() - began < kafka_process.READY_TIMEOUT_S / 2
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

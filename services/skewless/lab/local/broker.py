@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from skewless.errors import BrokerError, UnreachableError
 from skewless.lab.local import child_process, formatted_storage_cache, kafka_process
 from skewless.lab.local.managed_server import ManagedServer
 
-READY_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0
-MIN_FREE_BYTES = 2**16
-FULL_DISK_S = 10.0
-"""Time for which a broker may start on a disk with less than `MIN_FREE_BYTES`. If it must write, it waits without end,
-and cannot write its log either."""
 MAX_ATTEMPTS = 3
 """Attempts to start on free ports, because another process can bind a port after it was chosen."""
 
@@ -77,7 +69,7 @@ class Broker(ManagedServer):
             ports = kafka_process.free_ports(self.port)
             try:
                 self._launch(ports)
-            except _PortInUseError:
+            except kafka_process.PortInUseError:
                 if self.port or not attempts_left:
                     raise
             else:
@@ -104,33 +96,12 @@ class Broker(ManagedServer):
 
     def _launch(self, ports: kafka_process.Ports) -> None:
         folder = self._folder()
-        formatted_storage_cache.format_data(folder)
         properties = kafka_process.write_properties(folder, ports, self._properties)
+        formatted_storage_cache.format_data(folder)
         self.log.unlink(missing_ok=True)
         child = self._child = child_process.start(formatted_storage_cache.server_command(properties), log=self.log)
-        # Imported here, because `skewless.kafka` loads slowly and most commands need no embedded broker.
-        from skewless.kafka.reachability import wait_until_reachable
-
         options = {**self._client, "bootstrap.servers": f"127.0.0.1:{ports.client}"}
-        try:
-            full_at = time.monotonic() + FULL_DISK_S
-            wait_until_reachable(
-                options,
-                READY_TIMEOUT_S,
-                give_up=lambda: child.poll() is not None or (time.monotonic() > full_at and _is_full(folder)),
-            )
-        except (UnreachableError, BrokerError) as error:
-            if _is_full(folder):
-                raise UnreachableError(
-                    f"the embedded broker did not start: the disk of {folder} is full; make room, or put the broker's "
-                    "data on another disk"
-                ) from None
-            log = self.log.read_text(errors="replace").strip()
-            error_class = _PortInUseError if "Address already in use" in log else UnreachableError
-            state = f"ended with exit code {child.returncode}" if child.poll() is not None else str(error)
-            raise error_class(
-                f"the embedded broker did not start: {state}; its log {self.log} ends with\n{log[-1500:]}"
-            ) from None
+        kafka_process.wait_until_started(child, self.log, options)
 
     def _folder(self) -> Path:
         if self.folder is None:
@@ -139,11 +110,3 @@ class Broker(ManagedServer):
             self._temporary.callback(setattr, self, "folder", None)
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder
-
-
-def _is_full(folder: Path) -> bool:
-    return shutil.disk_usage(folder).free < MIN_FREE_BYTES
-
-
-class _PortInUseError(UnreachableError):
-    """Another process uses one of the ports."""

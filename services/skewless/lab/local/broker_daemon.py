@@ -20,8 +20,9 @@ import click
 import psutil
 
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
-from skewless.lab.local.broker import READY_TIMEOUT_S, STOP_TIMEOUT_S, Broker
+from skewless.lab.local.broker import STOP_TIMEOUT_S, Broker
 from skewless.lab.local.folders import create_writable, file_lock, state_folder
+from skewless.lab.local.kafka_process import READY_TIMEOUT_S
 
 TICK_S = 0.05
 """Times of two starts that differ by less are equal: the kernel counts hundredths of a second."""

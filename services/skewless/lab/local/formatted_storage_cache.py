@@ -24,7 +24,6 @@ from skewless.lab.local.folders import cache_folder, file_lock
 
 CHECKPOINT = "bootstrap.checkpoint"
 ARCHIVE = "classes.jsa"
-READY_TIMEOUT_S = 60.0
 ARCHIVE_TIMEOUT_S = 60.0
 """Maximum time to write the class archive when the JVM exits."""
 
@@ -80,13 +79,12 @@ def _create(folder: Path, created: Path) -> None:
     )
     shutil.copyfile(folder / "data" / CHECKPOINT, created / CHECKPOINT)
 
-    from skewless.kafka.reachability import wait_until_reachable
-
     archive = f"-XX:ArchiveClassesAtExit={created / ARCHIVE}"
-    child = child_process.start(kafka_process.command("kafka.Kafka", str(properties), jvm=archive), log=folder / "log")
+    log = cache_folder() / "broker.log"
+    log.unlink(missing_ok=True)
+    child = child_process.start(kafka_process.command("kafka.Kafka", str(properties), jvm=archive), log=log)
     try:
-        options = {"bootstrap.servers": f"127.0.0.1:{ports.client}"}
-        wait_until_reachable(options, READY_TIMEOUT_S, give_up=lambda: child.poll() is not None)
+        kafka_process.wait_until_started(child, log, {"bootstrap.servers": f"127.0.0.1:{ports.client}"})
     finally:
         child_process.stop(child, ARCHIVE_TIMEOUT_S)
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
+import shutil
 import socket
+import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from skewless.errors import BrokerError, ConfigurationError, UnreachableError
 from skewless.lab.local import jars, java
 from skewless.lab.local.ports import find_free_ports
 
 PROPERTIES_FILE = "server.properties"
+READY_TIMEOUT_S = 180.0
+MIN_FREE_BYTES = 2**16
+FULL_DISK_S = 10.0
+"""Time for which a broker may start on a disk with less than `MIN_FREE_BYTES`. If it must write, it waits without end,
+and cannot write its log either."""
 JVM: tuple[str, ...] = (
     *("-Xms128m", "-Xmx512m", *java.QUICK_START, "-Xlog:disable"),
     f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
@@ -88,7 +98,12 @@ def hold_previous_port(folder: Path) -> Iterator[None]:
 
 
 def write_properties(folder: Path, ports: Ports, extra: Mapping[str, str]) -> Path:
-    """Write server.properties into `folder` and return its path. `extra` overrides the defaults."""
+    """Write server.properties into `folder` and return its path. `extra` overrides the defaults.
+
+    Raises ConfigurationError if Kafka cannot keep its data in this folder.
+    """
+    if "," in str(folder):
+        raise ConfigurationError(f"{folder}: Kafka accepts no folder with a comma in its path: choose another one")
     listeners = {name: f"{name.upper()}://127.0.0.1:{port}" for name, port in ports._asdict().items()}
     properties = PROPERTIES | {
         "listeners": ",".join(listeners.values()),
@@ -96,9 +111,10 @@ def write_properties(folder: Path, ports: Ports, extra: Mapping[str, str]) -> Pa
         "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
         "log.dirs": str(folder / "data"),
     }
-    lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in (properties | dict(extra)).items()]
+    # Java reads the file as ISO 8859-1. Its escapes are those of JSON.
+    lines = [f"{name}={json.dumps(value)[1:-1]}\n" for name, value in (properties | dict(extra)).items()]
     path = folder / PROPERTIES_FILE
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("".join(lines))
     return path
 
 
@@ -106,3 +122,41 @@ def command(*arguments: str, jvm: str) -> list[str]:
     """Return the command line of one of Kafka's main classes with its arguments. `jvm` is an additional JVM option."""
     classpath = ":".join(map(str, jars.kafka()))
     return [str(java.find().path), *JVM, jvm, "-cp", classpath, *arguments]
+
+
+class PortInUseError(UnreachableError):
+    """Another process uses one of the ports."""
+
+
+def wait_until_started(child: subprocess.Popen[bytes], log: Path, options: Mapping[str, str]) -> None:
+    """Wait until a server answers a client with these options of librdkafka.
+
+    Raises UnreachableError, with the end of its log, if it ends, does not answer within READY_TIMEOUT_S, or has no
+    space in the folder of its log.
+    """
+    # Imported here, because `skewless.kafka` loads slowly and most commands need no embedded broker.
+    from skewless.kafka.reachability import wait_until_reachable
+
+    try:
+        full_at = time.monotonic() + FULL_DISK_S
+        wait_until_reachable(
+            options,
+            READY_TIMEOUT_S,
+            give_up=lambda: child.poll() is not None or (time.monotonic() > full_at and _is_full(log.parent)),
+        )
+    except (UnreachableError, BrokerError) as error:
+        if _is_full(log.parent):
+            raise UnreachableError(
+                f"the embedded broker did not start: the disk of {log.parent} is full; make room, or put the broker's "
+                "data on another disk"
+            ) from None
+        text = log.read_text(errors="replace").strip()
+        error_class = PortInUseError if "Address already in use" in text else UnreachableError
+        state = f"ended with exit code {child.returncode}" if child.poll() is not None else str(error)
+        raise error_class(
+            f"the embedded broker did not start: {state}; its log {log} ends with\n{text[-1500:]}"
+        ) from None
+
+
+def _is_full(folder: Path) -> bool:
+    return shutil.disk_usage(folder).free < MIN_FREE_BYTES

@@ -1,13 +1,15 @@
-"""Identifiers of the clusters that are created on this machine."""
+"""Clusters that are created on this machine: their identifiers, and a first start that fails."""
 
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from skewless.lab.local import formatted_storage_cache
+from skewless.errors import UnreachableError
+from skewless.lab.local import formatted_storage_cache, kafka_process
 
 
 def test_new_id_that_would_begin_with_a_dash_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,3 +18,19 @@ def test_new_id_that_would_begin_with_a_dash_is_drawn_again(monkeypatch: pytest.
     monkeypatch.setattr("uuid.uuid4", lambda: drawn.pop(0))
     assert formatted_storage_cache._new_id() == "QAEBAQEBAQEBAQEBAQEBAQ"
     assert drawn == []
+
+
+def test_first_start_that_fails_names_its_cause_and_keeps_its_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands = {"kafka.tools.StorageTool": ["true"], "kafka.Kafka": ["sh", "-c", "echo no memory; exit 3"]}
+    monkeypatch.setattr(kafka_process, "command", lambda main, *_arguments, **_options: commands[main])
+    monkeypatch.setenv("SKEWLESS_CACHE", str(tmp_path))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / formatted_storage_cache.CHECKPOINT).touch()
+    created = tmp_path / "created"
+    created.mkdir()
+    log = tmp_path / "broker.log"
+    with pytest.raises(UnreachableError, match=f"ended with exit code 3; its log {log} ends with\nno memory$"):
+        formatted_storage_cache._create(tmp_path, created)
+    assert log.read_text() == "no memory\n"

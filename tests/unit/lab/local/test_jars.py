@@ -82,3 +82,15 @@ def test_kafka_properties_of_the_user_override_and_keep_backslashes(tmp_path: Pa
     assert "log.retention.ms=5" in lines
     assert r"login=a\\b" in lines
     assert "listeners=CLIENT://127.0.0.1:1,INTERNAL://127.0.0.1:2,CONTROLLER://127.0.0.1:3" in lines
+
+
+def test_kafka_properties_of_a_folder_with_other_letters_are_ascii(tmp_path: Path) -> None:
+    folder = tmp_path / "données 😀"
+    folder.mkdir()
+    path = kafka_process.write_properties(folder, kafka_process.Ports(1, 2, 3), {})
+    assert rf"log.dirs={tmp_path}/donn\u00e9es \ud83d\ude00/data" in path.read_text(encoding="ascii").splitlines()
+
+
+def test_kafka_properties_of_a_folder_with_a_comma_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"a,b: Kafka accepts no folder with a comma in its path: choose"):
+        kafka_process.write_properties(tmp_path / "a,b", kafka_process.Ports(1, 2, 3), {})
