@@ -6,7 +6,6 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ NEWEST = f"v{tomllib.loads(VERSIONS.read_text(encoding='utf-8'))['kubernetes_new
 """The schema of the values rejects fields that this version does not have. The API server of an older version rejects
 fields that it does not have itself."""
 PREFIX = "#/$defs/"
+_REFERENCE = re.compile(rf'"\$ref": "{re.escape(PREFIX)}([^"]+)"')
 _SHORT = re.compile(r"^io\.k8s\.(?:api|apimachinery\.pkg|kube-aggregator\.pkg)\.")
 
 
@@ -41,7 +41,7 @@ def definitions(names: set[str], version: str = NEWEST) -> Schema:
     while pending:
         name = pending.pop()
         result[name] = closed(all_definitions[name])
-        pending |= set(_references(result[name])) - result.keys()
+        pending |= references(result[name]) - result.keys()
     return dict(sorted(result.items()))
 
 
@@ -66,13 +66,6 @@ def closed(part: Any) -> Any:
     return schema
 
 
-def _references(part: Any) -> Iterator[str]:
-    if isinstance(part, list):
-        for item in part:
-            yield from _references(item)
-    elif isinstance(part, dict):
-        for name, value in part.items():
-            if name == "$ref":
-                yield value.removeprefix(PREFIX)
-            else:
-                yield from _references(value)
+def references(schema: Schema) -> set[str]:
+    """Return the names of the definitions to which a schema refers."""
+    return set(_REFERENCE.findall(json.dumps(schema)))

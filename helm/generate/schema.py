@@ -6,8 +6,6 @@ The schema is closed: it rejects unknown names.
 from __future__ import annotations
 
 import copy
-import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import yaml
 
 from helm.generate import stages
-from helm.generate.kubernetes import PREFIX, closed, definitions, reference
+from helm.generate.kubernetes import closed, definitions, reference, references
 from helm.generate.pipeline_schema import pipeline
 from helm.generate.value_schemas import BY_PATH, BY_SUFFIX, TEXT
 from helm.generate.values_comments import comments_by_path
@@ -24,7 +22,6 @@ from skewless import topology
 Schema = dict[str, Any]
 
 VALUES = Path(__file__).parents[1] / "skewless" / "values.yaml"
-_REFERENCE = re.compile(rf'"\$ref": "{re.escape(PREFIX)}([^"]+)"')
 _HANDLERS = ("exec", "grpc", "httpGet", "tcpSocket")
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
 KAFKA_OVERRIDES = {
@@ -53,7 +50,7 @@ def document() -> Schema:
     chart_definitions = {"kafka": _kafka_overrides(), "stage": stage, "probe": _probe(), "volume": _volume()}
     schema["properties"]["stageDefaults"] = reference("stage")
     schema["$defs"] = chart_definitions | pipeline_definitions
-    schema["$defs"] |= definitions(set(_REFERENCE.findall(json.dumps(schema))) - schema["$defs"].keys())
+    schema["$defs"] |= definitions(references(schema) - schema["$defs"].keys())
     return {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
 
 
