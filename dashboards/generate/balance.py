@@ -145,10 +145,7 @@ def _evenness() -> list[Panel]:
             Query(imbalance(RECEIVED), "received"),
             Query(maximum(select("skewless_observer_imbalance_ratio")), "in the tick"),
         ),
-        line_panel(
-            PanelDescription("Replication", "Mean number of workers per key: the memory cost of an even load.", "none"),
-            Query(maximum(select("skewless_observer_replication_factor")), "workers per key"),
-        ),
+        replication_panel(),
         line_panel(
             PanelDescription(
                 "Keys held by each worker", "Keys at the last commit. A key counts once per pane.", "short"
@@ -160,19 +157,7 @@ def _evenness() -> list[Panel]:
 
 def _hot_keys() -> list[Panel]:
     return [
-        line_panel(
-            PanelDescription("Share of the hottest keys", "Share of the last tick's tuples, by rank.", "percentunit"),
-            Query(maximum(select("skewless_observer_top_key_share_ratio"), "rank"), "rank {{rank}}"),
-            stacked=True,
-        ),
-        line_panel(
-            PanelDescription(
-                "Workers of the hottest keys",
-                "Number of workers of each of these keys in the last tick, by rank.",
-                "short",
-            ),
-            Query(maximum(select("skewless_observer_top_key_workers"), "rank"), "rank {{rank}}"),
-        ),
+        *hottest_keys_panels(),
         line_panel(
             PanelDescription(
                 "Keys that are split",
@@ -284,6 +269,33 @@ def most_loaded_panel(hint: str = "") -> Panel:
         ),
         Query(peak_to_mean(SENT), "peak / mean"),
         limits=(1.2, 1.5),
+    )
+
+
+def hottest_keys_panels() -> list[Panel]:
+    """Return the panels with the hottest keys' shares and numbers of workers."""
+    return [
+        line_panel(
+            PanelDescription("Share of the hottest keys", "Share of the last tick's tuples, by rank.", "percentunit"),
+            Query(maximum(select("skewless_observer_top_key_share_ratio"), "rank"), "rank {{rank}}"),
+            stacked=True,
+        ),
+        line_panel(
+            PanelDescription(
+                "Workers of the hottest keys",
+                "Number of workers of each of these keys in the last tick, by rank.",
+                "short",
+            ),
+            Query(maximum(select("skewless_observer_top_key_workers"), "rank"), "rank {{rank}}"),
+        ),
+    ]
+
+
+def replication_panel() -> Panel:
+    """Return the panel with the workers per key."""
+    return line_panel(
+        PanelDescription("Replication", "Mean number of workers per key: the memory cost of an even load.", "none"),
+        Query(maximum(select("skewless_observer_replication_factor")), "workers per key"),
     )
 
 

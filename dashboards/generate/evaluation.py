@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dashboards.generate.balance import hottest_keys_panels, replication_panel
 from dashboards.generate.dashboard import Dashboard, Row
 from dashboards.generate.panels import Panel, PanelDescription, Query, heatmap_panel, line_panel, stat_panel, text_panel
 from dashboards.generate.promql import maximum, rate, select, total
@@ -101,21 +102,8 @@ def _keys() -> list[Panel]:
             Query(maximum(select("skewless_observer_tick_tuples")), "tuples"),
             Query(maximum(select("skewless_observer_tick_keys")), "keys"),
         ),
-        line_panel(
-            PanelDescription("Share of the hottest keys", "Share of the tick's tuples, by rank.", "percentunit"),
-            Query(maximum(select("skewless_observer_top_key_share_ratio"), "rank"), "rank {{rank}}"),
-            stacked=True,
-        ),
-        line_panel(
-            PanelDescription(
-                "Workers of the hottest keys", "Number of workers of each of these keys, by rank.", "short"
-            ),
-            Query(maximum(select("skewless_observer_top_key_workers"), "rank"), "rank {{rank}}"),
-        ),
-        line_panel(
-            PanelDescription("Replication", "Mean number of workers per key in the tick.", "none"),
-            Query(maximum(select("skewless_observer_replication_factor")), "workers per key"),
-        ),
+        *hottest_keys_panels(),
+        replication_panel(),
     ]
 
 
