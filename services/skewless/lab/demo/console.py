@@ -170,51 +170,40 @@ class DemoConsole:
     @contextlib.contextmanager
     def live(self, run: RunProgress) -> Iterator[Callable[[float, Snapshot], None]]:
         """Show a run until the block ends. Yields a function that updates it with a time and a snapshot."""
-        if not self.console.is_terminal:
-            yield self._line_updater(run)
-            return
-        with Live(console=self.console, refresh_per_second=4, transient=True) as live:
+        with self._view(run.started, lambda now: render(run, now), run.line) as show:
 
             def update(now: float, snapshot: Snapshot) -> None:
                 run.update(now, snapshot)
-                live.update(render(run, now))
+                show(now)
 
             yield update
 
     @contextlib.contextmanager
     def live_comparison(self, progress: LiveProgress) -> Iterator[Callable[[float, Mapping[str, Snapshot]], None]]:
         """Show the pipelines of the live stream until the block ends. Yields a function that updates them."""
-        if not self.console.is_terminal:
-            yield self._live_line_updater(progress)
-            return
-        with Live(render_live(progress), console=self.console, refresh_per_second=4, transient=True) as view:
+        with self._view(0.0, lambda _: render_live(progress), lambda _: progress.line()) as show:
 
             def update(elapsed_s: float, snapshots: Mapping[str, Snapshot]) -> None:
                 progress.elapsed_s, progress.snapshots = elapsed_s, snapshots
-                view.update(render_live(progress))
+                show(elapsed_s)
 
             yield update
 
-    def _live_line_updater(self, progress: LiveProgress) -> Callable[[float, Mapping[str, Snapshot]], None]:
-        last_line = 0.0
+    @contextlib.contextmanager
+    def _view(
+        self, started: float, rendered: Callable[[float], RenderableType], line: Callable[[float], str]
+    ) -> Iterator[Callable[[float], None]]:
+        """Yield a function that shows the progress at a time: on a terminal as it is rendered, otherwise as a line."""
+        if self.console.is_terminal:
+            with Live(rendered(started), console=self.console, refresh_per_second=4, transient=True) as view:
+                yield lambda now: view.update(rendered(now))
+            return
+        last_line = started
 
-        def update(elapsed_s: float, snapshots: Mapping[str, Snapshot]) -> None:
+        def print_at_intervals(now: float) -> None:
             nonlocal last_line
-            progress.elapsed_s, progress.snapshots = elapsed_s, snapshots
-            if elapsed_s - last_line >= LINE_INTERVAL_S:
-                last_line = elapsed_s
-                self.print_line(f"  {progress.line()}")
-
-        return update
-
-    def _line_updater(self, run: RunProgress) -> Callable[[float, Snapshot], None]:
-        last_line = run.started
-
-        def update(now: float, snapshot: Snapshot) -> None:
-            nonlocal last_line
-            run.update(now, snapshot)
             if now - last_line >= LINE_INTERVAL_S:
                 last_line = now
-                self.print_line(f"  {run.line(now)}")
+                self.print_line(f"  {line(now)}")
 
-        return update
+        yield print_at_intervals
