@@ -42,7 +42,7 @@ class InputClassifier:
         self._splitter = splitter
         self._rules = rules
         self._partitions = partitions
-        self._lateness = LatenessTracker(partitions)
+        self._lateness = LatenessTracker()
         self.result = ClassificationCounts()
 
     def add(

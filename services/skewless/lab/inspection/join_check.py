@@ -16,6 +16,7 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
+from skewless.lab.datasets.lateness import LatenessTracker
 from skewless.lab.inspection.read_topic import SampleRange, sample_range
 from skewless.parsing.join_records import SideRules, read_records, side_rules
 from skewless.wire.topic_partition import TopicPartition
@@ -46,7 +47,7 @@ class SideSample:
     """Largest time by which a record is older than one before it in its partition."""
     id_partitions: dict[str, set[int]] = field(default_factory=dict)
     """Partitions of each id."""
-    _max_times: dict[int, int] = field(default_factory=dict)
+    _lateness: LatenessTracker = field(default_factory=LatenessTracker)
 
     def add(self, rules: SideRules, batch: MessageBatch, newest: int) -> None:
         """Add the next records of a partition. `newest` is the largest event time that is not too far ahead, in ms."""
@@ -59,15 +60,9 @@ class SideSample:
             self.foreign_keys += keys[row] != record_id.encode()
             self.id_partitions.setdefault(record_id, set()).add(batch.partition)
         if len(valid.times):
-            self._add_times(batch.partition, valid.times)
-
-    def _add_times(self, partition: int, times: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        first = self._max_times.get(partition, int(times[0]))
-        largest = np.maximum.accumulate(np.concatenate((np.array([first]), times)))
-        behind = largest[:-1] - times
-        self.late += int((behind > self.tolerated_ms).sum())
-        self.disorder_ms = max(self.disorder_ms, int(behind.max()))
-        self._max_times[partition] = int(largest[-1])
+            behind = self._lateness.add_to(batch.partition, valid.times)
+            self.late += int((behind > self.tolerated_ms).sum())
+            self.disorder_ms = max(self.disorder_ms, int(behind.max()))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.lab.datasets.lateness import LatenessTracker
+
 LATENESS_S = (0, 1, 5, 10, 30, 60, 300, 600, 3_600, 21_600, 86_400, 604_800)
 """Values of `event_time.allowed_lateness_s` that are compared."""
 RESOLUTIONS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "ms": 1}
@@ -24,7 +26,7 @@ class TimeProfile:
     """
 
     def __init__(self) -> None:
-        self._newest: dict[int, int] = {}
+        self._lateness = LatenessTracker()
         self._late = np.zeros(len(LATENESS_S) + 1, dtype=np.int64)
         self._max_disorder_by_partition: dict[int, int] = {}
         self._first: int | None = None
@@ -36,13 +38,10 @@ class TimeProfile:
         """Add the times (ms) of a partition's next records, in offset order."""
         if not len(times):
             return
-        start = self._newest.get(partition, int(times[0]))
-        newest = np.maximum.accumulate(np.concatenate((np.array([start]), times)))
-        disorder = np.maximum(newest[:-1] - times, 0)
+        disorder = self._lateness.add_to(partition, times)
         # With side="left", a disorder equal to a lateness counts as not late for it.
         classes = np.searchsorted(np.array(LATENESS_S) * 1000, disorder, side="left")
         self._late += np.bincount(classes, minlength=len(self._late))
-        self._newest[partition] = int(newest[-1])
         largest = self._max_disorder_by_partition.get(partition, 0)
         self._max_disorder_by_partition[partition] = max(largest, int(disorder.max()))
         first = int(times.min())
@@ -77,7 +76,7 @@ class TimeProfile:
             "records": self._records,
             "first_ms": self._first,
             "early_ms": self._early,
-            "last_ms": max(self._newest.values(), default=None),
+            "last_ms": max(self._lateness.newest_ms.values(), default=None),
             "resolution": next(name for name, ms in RESOLUTIONS_MS.items() if self._divisor_ms % ms == 0),
             "max_disorder_ms": max(self._max_disorder_by_partition.values(), default=0),
             "max_disorder_ms_by_partition": {

@@ -32,7 +32,7 @@ def judged(splitter: ParsingSettings, *values: bytes, lateness_ms: int = 0, **op
 @given(TIMES, st.integers(0, 40))
 def test_lateness_tracker_batches_split_anywhere_give_equal_lateness(records: list[tuple[int, int]], cut: int) -> None:
     def behind(*parts: list[tuple[int, int]]) -> list[int]:
-        lateness = LatenessTracker(3)
+        lateness = LatenessTracker()
         columns = [np.array(part, dtype=np.int64).reshape(-1, 2).T for part in parts]
         found = [lateness.add(partitions, times, lambda deadlines: deadlines) for partitions, times in columns]
         return [ms for batch in found for ms in batch.tolist()]
