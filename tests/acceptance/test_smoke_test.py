@@ -42,7 +42,7 @@ def test_smoke_test_while_stages_run_passes_and_changes_no_other_result(broker: 
     unanswered = check(tested, 2)
     assert unanswered.returncode == 1
     assert "no process of splitter, router, worker, aggregator runs: start what is missing" in unanswered.stderr
-    assert "key flowcheck" in unanswered.stderr
+    assert "key 'flowcheck" in unanswered.stderr
     assert ": 0 instead of 250" in unanswered.stderr
     source.send(zipf_records(RECORDS, 3, seed=5))
     with tested.running():

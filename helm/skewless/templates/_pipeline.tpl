@@ -277,11 +277,12 @@ of them use the same listener.
 {{- end }}
 
 {{/*
-Whether `helm test` sends records: by default only to the embedded Kafka. Without a source there are no results, and the
-test cannot generate records for a function of the user.
+Whether `helm test` sends records: by default only to the embedded Kafka, unless results are final, which need newer
+records. Without a source there are no results, and the test cannot generate records for a function of the user.
 */}}
 {{- define "skewless.sendsTestRecords" -}}
-{{- $sends := ternary .Values.embeddedKafka.enabled .Values.tests.sendRecords (kindIs "invalid" .Values.tests.sendRecords) -}}
+{{- $default := and .Values.embeddedKafka.enabled (ne (dig "aggregator" "emit" "updates" .Values.pipeline) "final") -}}
+{{- $sends := ternary $default .Values.tests.sendRecords (kindIs "invalid" .Values.tests.sendRecords) -}}
 {{- $python := dig "splitter" "python" "" .Values.pipeline -}}
 {{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) (not $python) (not (include "skewless.hasOwnSource" .)) }}true{{ end }}
 {{- end }}

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from skewless import topology
 from skewless.algorithms.aggregates import TUPLE_COUNT
+from skewless.algorithms.watermark import WatermarkGenerator
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SessionWindows
 from skewless.config import topic_plan
@@ -24,12 +25,14 @@ from skewless.kafka.admin.groups import GroupReader
 from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import TopicReader, read_ranges
 from skewless.kafka.producer.bulk import BulkProducer
+from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import SourceRecords
-from skewless.parsing.validation import NO_TIME
+from skewless.parsing.validation import EventTimeRules, classify
 from skewless.smoke_test import sample_records
 from skewless.smoke_test.schema_samples import sample_of
 from skewless.wire.topic_partition import TopicPartition
+from skewless.wire.window_counts import CountRecord, WindowCounts, differences
 
 NEWEST_RECORDS = 1_000
 """Number of newest records of each source partition whose event times are read."""
@@ -42,18 +45,10 @@ SETTLED_S = 3.0
 NO_PROCESS_S = 10.0
 """Time without correct counts after which stages without a process are reported. A start takes a few seconds."""
 
+INSTEAD = "test the pipeline with given records (`skewless test`), or audit its results (`skewless audit`)"
+EMITS_FINAL = "aggregator.emit is final: a window closes only when newer records arrive in the source"
+
 log = logging.getLogger(__name__)
-
-Counts = Counter[tuple[int, str]]
-"""Number of tuples by (start of the window in ms, key)."""
-
-
-class CountRecord(msgspec.Struct):
-    """The fields of a record of the topic `aggregates` that the check reads."""
-
-    key: str
-    window_start: int
-    tuples: int = msgspec.field(name=TUPLE_COUNT.name)
 
 
 @dataclass(frozen=True)
@@ -77,13 +72,16 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     topic = topic_plan.source_topics(settings)[0]
     if settings.own_source is not None:
         raise ConfigurationError(
-            f"source.topic: the pipeline writes {topic} itself, and records of a test would remain in it: test the "
-            "pipeline with given records (`skewless test`), or audit its results (`skewless audit`)"
+            f"source.topic: the pipeline writes {topic} itself, and records of a test would remain in it: {INSTEAD}"
+        )
+    if settings.aggregator.having:
+        raise ConfigurationError(
+            f"aggregator.having: the smoke test cannot check results that it leaves out: {INSTEAD}"
         )
     if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     parser, offsets = RecordParser(settings.splitter), OffsetReader(settings.kafka)
-    partition, newest = _choose_partition_and_time(offsets, topic, parser, settings.splitter.time.earliest)
+    partition, newest = _choose_partition_and_time(offsets, topic, parser, settings.event_time_rules())
     keys = sample_records.keys(count, prefix)
     records = sample_records.make(settings.splitter, keys, newest, sample_of(settings, topic))
     expected = _expected_counts(parser, records, settings.aggregator.windows)
@@ -99,9 +97,9 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
 
 
 def _choose_partition_and_time(
-    offsets: OffsetReader, topic: str, parser: RecordParser, earliest: int
+    offsets: OffsetReader, topic: str, parser: RecordParser, rules: EventTimeRules
 ) -> tuple[int, int]:
-    """Return the source partition with the largest event time, and that event time in ms.
+    """Return the source partition with the largest valid event time, and that event time in ms.
 
     The event time is the current time if all records of the topic are deleted.
     """
@@ -109,29 +107,28 @@ def _choose_partition_and_time(
     # producers late. In a topic that was never written to, the records therefore get the earliest possible time.
     retained = offsets.ranges(topic)
     if not any(end for _, end in retained.values()):
-        return 0, max(EARLIEST_MS, earliest)
+        return 0, max(EARLIEST_MS, rules.earliest)
+    now = round(time.time() * 1000)
     newest_times = [
         (newest, partition)
         for partition, messages in read_ranges(offsets.kafka, topic, newest_offsets(retained, NEWEST_RECORDS))
-        for newest in _event_times(parser, MessageBatch(TopicPartition(topic, partition), 0, messages))
+        for newest in _event_times(
+            parser.parse(MessageBatch(TopicPartition(topic, partition), 0, messages)), rules, now
+        )
     ]
     if not newest_times:
-        return 0, round(time.time() * 1000)
+        return 0, now
     newest, partition = max(newest_times)
     return partition, newest
 
 
-def _event_times(parser: RecordParser, records: SourceRecords) -> list[int]:
-    parsed = parser.parse(records)
-    invalid = {index for index, _ in parsed.invalid}
-    return [
-        int(event_time)
-        for index, event_time in enumerate(parsed.times.tolist())
-        if index not in invalid and event_time != NO_TIME
-    ]
+def _event_times(parsed: ParsedBatch, rules: EventTimeRules, now: int) -> list[int]:
+    valid = classify(parsed, rules, WatermarkGenerator(rules.lateness_ms), now).valid
+    times: list[int] = parsed.times[valid].tolist()
+    return times
 
 
-def _expected_counts(parser: RecordParser, records: SourceRecords, assigner: WindowAssigner) -> Counts:
+def _expected_counts(parser: RecordParser, records: SourceRecords, assigner: WindowAssigner) -> WindowCounts:
     """Count the tuples that the splitter creates from the records, with the splitter's own parser."""
     parsed = parser.parse(records)
     times = parsed.times[parsed.records]
@@ -145,7 +142,7 @@ def _expected_counts(parser: RecordParser, records: SourceRecords, assigner: Win
     return Counter(zip(windows.tolist(), keys.tolist(), strict=True))
 
 
-def _require_unchanged_keys(expected: Counts, prefix: str) -> None:
+def _require_unchanged_keys(expected: WindowCounts, prefix: str) -> None:
     """Raise ConfigurationError if the splitter changes the keys, because they could equal other keys."""
     if not expected or any(prefix not in key for _, key in expected):
         raise ConfigurationError(
@@ -155,11 +152,16 @@ def _require_unchanged_keys(expected: Counts, prefix: str) -> None:
 
 
 def _wait_for_counts(  # noqa: PLR0913, PLR0917 - by position
-    reader: TopicReader, settings: PipelineSettings, expected: Counts, prefix: str, started: float, timeout_s: float
+    reader: TopicReader,
+    settings: PipelineSettings,
+    expected: WindowCounts,
+    prefix: str,
+    started: float,
+    timeout_s: float,
 ) -> float:
     """Return the seconds since `started` after which the counts were correct."""
     decode, to_json = msgspec.json.Decoder(CountRecord).decode, result_reader(settings)
-    counts: Counts = Counter()
+    counts: WindowCounts = Counter()
     correct_since: float | None = None
     reported = False
     deadline = time.monotonic() + timeout_s  # not of sending
@@ -182,8 +184,9 @@ def _wait_for_counts(  # noqa: PLR0913, PLR0917 - by position
             reported = True
             for line in _without_process(settings):
                 log.warning("%s; waits until %g s are over", line, timeout_s)
-    differences = [*_without_process(settings), *_differences(expected, counts)]
-    raise CheckFailedError("\n  ".join([f"after {timeout_s:g} s counts are not correct:", *differences]))
+    hint = [EMITS_FINAL] if settings.aggregator.emit == "final" else []
+    lines = [*_without_process(settings), *differences(expected, counts), *hint]
+    raise CheckFailedError("\n  ".join([f"after {timeout_s:g} s counts are not correct:", *lines]))
 
 
 def _without_process(settings: PipelineSettings) -> list[str]:
@@ -206,12 +209,3 @@ def _without_process(settings: PipelineSettings) -> list[str]:
     if settings.kafka.security_protocol != "PLAINTEXT" and all(group.state == "Dead" for group in found.values()):
         line += ", or allow this user to describe the groups (`skewless topics acls`)"
     return [line]
-
-
-def _differences(expected: Counts, counts: Counts) -> list[str]:
-    wrong = sorted(cell for cell in expected | counts if expected[cell] != counts[cell])
-    lines = [
-        f"window {window}, key {key}: {counts[window, key]:,} instead of {expected[window, key]:,}"
-        for window, key in wrong
-    ]
-    return [*lines[:5], *([f"and {len(lines) - 5} more"] if len(lines) > 5 else [])]

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers.formats import SIMPLEST
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.algorithms.windowing.sessions import SessionWindows
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.parsing.envelopes import ENVELOPES
 from skewless.parsing.formats.base import Format
 from skewless.parsing.formats.text import Text
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
+from skewless.parsing.validation import EventTimeRules
 from skewless.smoke_test import check, sample_records
 
 AT = 1_700_000_000_123
@@ -74,6 +78,20 @@ def test_smoke_test_settings_that_change_the_keys_are_refused() -> None:
     expected = check._expected_counts(RecordParser(settings), records, tumbling(60_000))
     with pytest.raises(ConfigurationError, match="does not keep keys"):
         check._require_unchanged_keys(expected, "check")
+
+
+def test_smoke_test_ignores_event_times_that_the_splitter_refuses() -> None:
+    settings = ParsingSettings.model_validate({"format": "text"})
+    records = RecordColumns.of_values([b"a", b"b", b"c"], np.array([AT, AT + 11, AT + 10]))
+    rules = EventTimeRules(lateness_ms=0, max_ahead_ms=10)
+    assert check._event_times(RecordParser(settings).parse(records), rules, AT) == [AT, AT + 10]
+
+
+def test_smoke_test_of_results_that_may_be_left_out_is_refused() -> None:
+    aggregator = {"emit": "final", "having": {"count": {"at_least": 2}}}
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "aggregator": aggregator})
+    with pytest.raises(ConfigurationError, match=r"^aggregator\.having: the smoke test cannot check"):
+        check.run(settings, 10, "check", 1.0)
 
 
 def test_smoke_test_expects_the_sessions_of_the_sample_records() -> None:

@@ -13,6 +13,7 @@ from skewless.smoke_test import check
 _EPILOG = """\b
 The records have unique keys and the event time of the newest record in the source, so no result of another key
 changes. Exit code 1 means that a count is missing or wrong. Stages without a process are named after 10 seconds.
+With aggregator.emit: final, the counts come only when newer records arrive, which close their window.
 
 \b
 Example:
