@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -49,14 +49,24 @@ class InputClassifier:
         self, first: int, values: Sequence[bytes], times: NDArray[np.int64], keys: Sequence[bytes] | None = None
     ) -> None:
         """Classify the next records. `first` is the index of the first one, `times` are the Kafka timestamps."""
-        reasons, times = self._parse(values, times)
+        self.classify(first, *self._parse(values, times), keys)
+
+    def classify(
+        self, first: int, reasons: Mapping[int, str], times: NDArray[np.int64], keys: Sequence[bytes] | None
+    ) -> NDArray[np.bool_]:
+        """Classify the next records, which are parsed, and return which of them are neither unreadable nor late.
+
+        `reasons` has the reason for each unreadable record (by its row), `times` are the event times.
+        """
         self.result.unreadable.update(reasons.values())
-        readable = np.ones(len(values), dtype=np.bool_)
-        readable[list(reasons)] = False
-        partitions = partitions_of(first, len(values), self._partitions, keys)
-        lateness = self._lateness.add(partitions[readable], times[readable], self._rules.deadlines)
+        accepted = np.ones(len(times), dtype=np.bool_)
+        accepted[list(reasons)] = False
+        partitions = partitions_of(first, len(times), self._partitions, keys)
+        lateness = self._lateness.add(partitions[accepted], times[accepted], self._rules.deadlines)
+        accepted[accepted] = lateness <= self._rules.lateness_ms
         self.result.late += int(np.count_nonzero(lateness > self._rules.lateness_ms))
         self.result.max_lateness_ms = max(self.result.max_lateness_ms, int(lateness.max(initial=0)))
+        return accepted
 
     @cached_property
     def _parser(self) -> RecordParser | None:

@@ -14,7 +14,6 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import SkewlessError
 from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.kafka.settings import KafkaSettings
-from skewless.lab.datasets import find_dataset
 from skewless.lab.datasets.produce_classified import input_warnings
 from skewless.lab.datasets.produce_run import run as produce
 from skewless.lab.demo import demo_table
@@ -26,7 +25,7 @@ from skewless.lab.demo.demo_report import NOTES, RunResult, comparison, comparis
 from skewless.lab.demo.live_comparison import LiveResult, compare, measured
 from skewless.lab.demo.prometheus_scraper import Snapshot
 from skewless.lab.demo.read_results import read_counts, read_distribution, read_processing_s
-from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
+from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.prometheus import Prometheus
@@ -35,11 +34,11 @@ from skewless.lab.local.supervisor import Event
 from skewless.lab.progress import report_progress
 from skewless.operations.live_page.cards import Card
 from skewless.operations.live_page.server import LivePage, served
-from skewless.parsing.record_parser import RecordParser
 from skewless.spark.comparison import summary
 from skewless.spark.evaluate_run import ReadRange, evaluated, read_range, write_report
 from skewless.spark.report import require_packages
 from skewless.topology import needed_stages, table_stage
+from skewless.wire.window_counts import differences
 
 PAGE_INTERVAL_S = 0.5
 """Interval at which a browser reads the page."""
@@ -66,7 +65,6 @@ class Demo:
         self._plan = plan
         self._console = console
         self._folder = folder
-        self._dataset = find_dataset(plan.dataset)
         self.seconds: dict[str, float] = {}
         self.records = 0
         self.window_ms = 0
@@ -167,13 +165,14 @@ class Demo:
         kafka = KafkaSettings.model_validate({"bootstrap_servers": bootstrap})
         partitions = prepare_topic(kafka, self._plan.topic, SOURCE_PARTITIONS)
         producer = BulkProducer(kafka, self._plan.topic, partitions)
-        sent = produce(record_batches(self._plan), producer, self._dataset.default_records, None, None)
+        sent = produce(record_batches(self._plan), producer, None, None, None)
         self.records = sent.records
         self.window_ms = window_for((sent.last_ms or 0) - (sent.first_ms or 0)) * 1000
 
     def _count(self) -> None:
-        rules = self._plan.pipeline("localhost:9092", self.window_ms / 1000).event_time_rules()
-        counter = ReferenceCounter(RecordParser(self._dataset.splitter()), rules, self.window_ms, SOURCE_PARTITIONS)
+        settings = self._plan.pipeline("localhost:9092", self.window_ms / 1000)
+        rules = settings.event_time_rules()
+        counter = ReferenceCounter(settings.splitter, rules, self.window_ms, SOURCE_PARTITIONS)
         with report_progress("counting", self.records, time.monotonic()) as progress:
             for batch in record_batches(self._plan):
                 counter.add(batch)
@@ -184,8 +183,8 @@ class Demo:
             f"{_duration(self.window_ms)}"
         )
         remedy = f"the file was detected as data set {self._plan.dataset}; correct them, or run your own pipeline"
-        lateness_ms = reference.max_lateness_ms
-        for warning in input_warnings(reference.unreadable, reference.late, "tuples", lateness_ms, remedy):
+        unreadable, lateness_ms = reference.classified.unreadable, reference.classified.max_lateness_ms
+        for warning in input_warnings(unreadable, reference.late, "tuples", lateness_ms, remedy):
             self._console.print_line(f"  {warning}", style="yellow")
 
     def _run_pipeline(self, bootstrap: str) -> RunResult:
@@ -271,9 +270,10 @@ class Demo:
             f"Data set {self._plan.dataset}, counted with {self._plan.groupings[-1]}", style="bold"
         )
         self._console.print_line(f"{self.result}")
-        self._console.print_line(
-            "Every key of every window has the count that the demo computed itself, without Kafka.", "dim"
-        )
+        if self.result is not None and self.result.exact:
+            self._console.print_line(
+                "Every key of every window has the count that the demo computed itself, without Kafka.", "dim"
+            )
         if self._plan.database is not None and self.pipeline_file is not None:
             self._print_table(self._plan.database, self.pipeline_file)
         if self.report_file is not None:
@@ -302,8 +302,8 @@ class Demo:
             "records": self.records,
             "tuples": self.reference.tuples,
             "late_tuples": self.reference.late,
-            "late_by_s": self.reference.max_lateness_ms / 1000,
-            "unreadable_records": self.reference.unreadable.total(),
+            "late_by_s": self.reference.classified.max_lateness_ms / 1000,
+            "unreadable_records": self.reference.classified.unreadable.total(),
             "window_s": self.window_ms / 1000,
             "windows": len(self.reference.windows),
             "workers": self._plan.workers,

@@ -6,26 +6,17 @@ from collections import Counter
 
 import msgspec
 
-from skewless.algorithms.aggregates import TUPLE_COUNT
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import read_compacted
-from skewless.lab.demo.reference_count import WindowCounts
 from skewless.wire.distribution import TickDistribution
-
-
-class Aggregate(msgspec.Struct):
-    """Fields that the demo reads of a record of the topic `aggregates`."""
-
-    key: str
-    window_start: int
-    tuples: int = msgspec.field(name=TUPLE_COUNT.name)
+from skewless.wire.window_counts import CountRecord, WindowCounts
 
 
 def read_counts(settings: PipelineSettings) -> WindowCounts:
     """Return the count of every window and key."""
-    decode = msgspec.json.Decoder(Aggregate).decode
+    decode = msgspec.json.Decoder(CountRecord).decode
     counts: WindowCounts = Counter()
     for partition in range(settings.topics.aggregator_partitions):
         for _, value in _read(settings, "aggregates", partition):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -12,7 +13,9 @@ from rich.console import Console
 from skewless.lab.demo import prometheus_scraper
 from skewless.lab.demo.console import LINE_INTERVAL_S, DemoConsole, LiveProgress, RunProgress
 from skewless.lab.demo.demo_cards import live_cards, result_cards, run_card
+from skewless.lab.demo.demo_plan import make_plan
 from skewless.lab.demo.demo_report import RunResult, comparison
+from skewless.lab.demo.demo_run import Demo
 from skewless.lab.demo.live_comparison import LiveResult
 from skewless.lab.demo.prometheus_scraper import Snapshot, aggregate
 from skewless.wire.distribution import RunDistribution
@@ -163,6 +166,15 @@ LIVE = [
     LiveResult("key", tuples=1_800, tuples_per_s=121.4, waiting=13_200, max_over_avg=8.21, replication_factor=1.0),
     LiveResult("even", tuples=14_990, tuples_per_s=972.6, waiting=10, max_over_avg=1.01, replication_factor=1.33),
 ]
+
+
+@pytest.mark.parametrize("failures", [(), ("window 0, key 'a': 1 instead of 2",)])
+def test_demo_report_says_that_counts_are_correct_only_if_they_are(failures: tuple[str, ...], tmp_path: Path) -> None:
+    shown, output = screen(terminal=False)
+    demo = Demo(make_plan((), ("key",), 4), shown, tmp_path)
+    demo.live_results, demo.result = LIVE, outcome(*failures)
+    demo.report()
+    assert ("Every key of every window has the count" in output.getvalue()) == (not failures)
 
 
 def test_demo_console_comparison_has_a_column_per_grouping_and_the_rate_first() -> None:
