@@ -93,10 +93,9 @@ DATASETS: dict[str, Dataset] = {
     "impressions": dataclasses.replace(
         _recorded("id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, pair.impressions),
         keys=pair.ids,
-        paired=True,
     ),
     "clicks": dataclasses.replace(
-        _recorded("id;time, the right of the pair", recorded_files.CLICKS, pair.clicks), keys=pair.ids, paired=True
+        _recorded("id;time, the right of the pair", recorded_files.CLICKS, pair.clicks), keys=pair.ids
     ),
     "lines": Dataset("any text files, line by line", line_streams.splitter_settings, read=line_streams.lines),
 }
@@ -107,16 +106,7 @@ _NAME_BY_ALIAS = {dataset.alias.lower().replace("_", "-"): name for name, datase
 
 def find_name(name: str) -> str:
     """Return a dataset's name in the registry for that name or its alias. Raises ConfigurationError if unknown."""
-    normalized = _normalized(name)
-    if skew := _SKEW_IN_NAME.fullmatch(normalized):
-        registered = skew[1]
-    elif normalized in lognormal.PUBLISHED:
-        registered = "lognormal"
-    else:
-        registered = _NAME_BY_ALIAS.get(normalized, normalized)
-    if registered not in DATASETS:
-        raise ConfigurationError(unknown("dataset", name, DATASETS))
-    return registered
+    return _find(name)[0]
 
 
 def find_dataset(name: str) -> Dataset:
@@ -125,20 +115,24 @@ def find_dataset(name: str) -> Dataset:
     Some names set options: COUNTRY_SKEW_R30 is country-skew with a skew of 30 %, and LN1 and LN2 are lognormal with the
     parameters of the paper.
     """
-    dataset = DATASETS[find_name(name)]
-    normalized = _normalized(name)
-    parameters: dict[str, float] = {}
-    if skew := _SKEW_IN_NAME.fullmatch(normalized):
-        parameters = {"skew": float(skew[2])}
-    elif normalized in lognormal.PUBLISHED:
-        parameters = dict(zip(("mu", "sigma"), lognormal.PUBLISHED[normalized], strict=True))
+    registered, parameters = _find(name)
+    dataset = DATASETS[registered]
     if not parameters or dataset.generate is None:
         return dataset
     return dataclasses.replace(dataset, generate=partial(_generate_with, dataset.generate, parameters))
 
 
-def _normalized(name: str) -> str:
-    return name.lower().replace("_", "-")
+def _find(name: str) -> tuple[str, Mapping[str, float]]:
+    """Return a dataset's name in the registry, and the options that the given name sets."""
+    normalized = name.lower().replace("_", "-")
+    if skew := _SKEW_IN_NAME.fullmatch(normalized):
+        return skew[1], {"skew": float(skew[2])}
+    if published := lognormal.PUBLISHED.get(normalized):
+        return "lognormal", dict(zip(("mu", "sigma"), published, strict=True))
+    registered = _NAME_BY_ALIAS.get(normalized, normalized)
+    if registered not in DATASETS:
+        raise ConfigurationError(unknown("dataset", name, DATASETS))
+    return registered, {}
 
 
 def _generate_with(generate: Source, parameters: Mapping[str, float], options: DatasetOptions) -> Iterator[RecordBatch]:

@@ -77,17 +77,11 @@ class Dataset:
     """Generates records without files. None: the dataset needs files."""
     generated_records: int | None = GENERATED_RECORDS
     """Default number of generated records; None: all that exist."""
-    paired: bool = False
-    """Whether `generate` takes `records` as the number of impressions of a pair of streams, and ends by itself."""
     keys: Callable[[list[bytes]], list[bytes]] | None = None
-    """Returns the key of each record. None: the records have no keys."""
+    """Returns the key of each record. None: the records have no keys. Records with keys are a stream of a pair: for
+    them `generate` takes `records` as the number of impressions, and ends by itself."""
     alias: str | None = None
     """Name in the published evaluation of dynamic key grouping, which is accepted too."""
-
-    @property
-    def default_records(self) -> int | None:
-        """Number of records of a run without `records` and `input`; None: all that exist."""
-        return None if self.read else self.generated_records
 
     def batches(self, options: DatasetOptions) -> Iterator[RecordBatch]:
         """Read the files, or generate an endless stream if `input` is empty.
@@ -113,7 +107,7 @@ class Dataset:
 
         Counting the lines reads the files to their end.
         """
-        if self.paired and not options.input:
+        if self.keys is not None and not options.input:
             return None
         if options.records is not None:
             return options.records
