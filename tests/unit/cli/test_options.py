@@ -114,6 +114,16 @@ def test_bootstrap_servers_option_takes_precedence_over_file_and_variable(
     assert (result.exit_code, "127.0.0.1:1" in result.stderr) == (3, True), result.output
 
 
+def test_produce_command_without_a_topic_into_the_source_that_the_pipeline_writes_is_refused(folder: Path) -> None:
+    sides = "left: {topic: l, id: {field: id}}, right: {topic: r, id: {field: id}}"
+    (folder / "pipeline.yaml").write_text(
+        f"{{name: p, source: {{topic: p.joined}}, join: {{{sides}, apart_s: 1}}, splitter: {{key: {{field: id}}}}}}"
+    )
+    result = run("produce", "zipf", "-f", "pipeline.yaml")
+    expected = "error: --topic: missing; the pipeline writes its source topic p.joined itself: name another topic, or"
+    assert (result.exit_code, result.stderr.startswith(expected)) == (2, True), result.output
+
+
 def test_bootstrap_servers_option_without_an_address_is_refused() -> None:
     assert run("inspect", "t", "-b", "").stderr.startswith("error: --bootstrap-servers: ")
 

@@ -237,6 +237,11 @@ def _target(
     settings: PipelineSettings | None, servers: str | None, topic: str | None
 ) -> tuple[KafkaSettings, str, int | None]:
     """Return the broker, the topic, and the replication factor of a new topic (None: the brokers' default)."""
+    if topic is None and settings is not None and settings.own_source is not None:
+        raise ConfigurationError(
+            f"--topic: missing; the pipeline writes its source topic {settings.topic('source')} itself: name another "
+            f"topic, or produce {' and '.join(SIDES)}, which belong to the sides of its join"
+        )
     if settings is not None:
         return (
             with_servers(settings.kafka, servers),
