@@ -299,3 +299,51 @@ class LeafType:
     logical: str = ""
     scale: int = 0
     symbols: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class PlanBuilder:
+    """Base of the builders of plans. Collects what a schema has of the wanted elements."""
+
+    wanted: WantedPaths
+    leaves: list[LeafType] = field(default_factory=list)
+    keys: bytearray = field(default_factory=bytearray)
+    key_spans: list[tuple[int, int, int]] = field(default_factory=list)
+    found: set[int] = field(default_factory=set)
+
+    def slot(self, path: Path | None, *, is_list: bool = False) -> int:
+        """Return the slot of an element; -1 if there is none, or if a list is wanted and it is none."""
+        if path not in self.wanted.paths or (not is_list and self.has_wanted((*path, LIST))):
+            return -1
+        slot = self.wanted.paths.index(path)
+        self.found.add(slot)
+        return slot
+
+    def has_wanted(self, path: Path) -> bool:
+        """Return whether an element is wanted that is at a path or below it."""
+        return any(wanted[: len(path)] == path for wanted in self.wanted.paths)
+
+    def add_entries(self, path: Path, add: Callable[[Path], int]) -> tuple[int, int]:
+        """Add the wanted entries of a map. Returns their number, and the row of the first one in `key_spans`.
+
+        `add` adds the type of the entry at a path, and returns its number.
+        """
+        depth, spans = len(path), []
+        names = dict.fromkeys(p[depth] for p in self.wanted.paths if len(p) > depth and p[:depth] == path)
+        names.pop(LIST, None)
+        for name in names:
+            encoded, first = name.encode(), len(self.keys)
+            self.keys += encoded  # before the entry, which may be a map with keys of its own
+            spans.append((first, len(encoded), add((*path, name))))
+        self.key_spans += spans
+        return len(spans), len(self.key_spans) - len(spans)
+
+    def plan(self, tables: tuple[NDArray[np.int64], NDArray[np.int64]]) -> Plan:
+        """Return the plan with these tables."""
+        return Plan(
+            tables,
+            np.frombuffer(bytes(self.keys) or b"\0", np.uint8),
+            np.array(self.key_spans or [(0, 0, 0)], np.int64).reshape(-1, 3),
+            self.leaves,
+            frozenset(range(len(self.wanted.paths))) - self.found,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from skewless.parsing.elements import (
     UNION,
     LeafType,
     Plan,
+    PlanBuilder,
     WantedPaths,
 )
 from skewless.parsing.json_path import LIST, Path
@@ -45,31 +47,20 @@ MAX_TYPES: Final = 10_000
 
 def plan_of(schema: Any, named: Mapping[str, Any], wanted: WantedPaths) -> Plan:
     """Return the plan of a parsed schema. `named` are its named types. Raises ValueError for one that is too large."""
-    return _Builder(named, wanted).build(schema)
+    return _Builder(wanted, named=named).build(schema)
 
 
 @dataclass(slots=True)
-class _Builder:
-    named: Mapping[str, Any]
-    wanted: WantedPaths
+class _Builder(PlanBuilder):
+    named: Mapping[str, Any] = field(kw_only=True)
     rows: list[list[int]] = field(default_factory=list)
-    leaves: list[LeafType] = field(default_factory=list)
     children: list[int] = field(default_factory=list)
-    keys: bytearray = field(default_factory=bytearray)
-    key_spans: list[tuple[int, int, int]] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     """Row of each named type that is skipped."""
-    found: set[int] = field(default_factory=set)
 
     def build(self, schema: Any) -> Plan:
         self._add(schema, ())
-        return Plan(
-            (np.array(self.rows, np.int64).reshape(-1, 5), np.array(self.children or [0], np.int64)),
-            np.frombuffer(bytes(self.keys) or b"\0", np.uint8),
-            np.array(self.key_spans or [(0, 0, 0)], np.int64).reshape(-1, 3),
-            self.leaves,
-            frozenset(range(len(self.wanted.paths))) - self.found,
-        )
+        return self.plan((np.array(self.rows, np.int64).reshape(-1, 5), np.array(self.children or [0], np.int64)))
 
     def _row(self, leaf: LeafType, size: int = 0, slot: int = -1) -> int:
         if len(self.rows) == MAX_TYPES:
@@ -77,16 +68,6 @@ class _Builder:
         self.rows.append([leaf.kind, 0, size, slot, 0])
         self.leaves.append(leaf)
         return len(self.rows) - 1
-
-    def _slot(self, path: Path | None) -> int:
-        if path is None or path not in self.wanted.paths:
-            return -1
-        slot = self.wanted.paths.index(path)
-        self.found.add(slot)
-        return slot
-
-    def _has_wanted(self, path: Path) -> bool:
-        return any(wanted[: len(path)] == path for wanted in self.wanted.paths)
 
     def _add(self, schema: Any, path: Path | None) -> int:
         """Add the rows of a type, and return the number of its first one. Path None: it is skipped."""
@@ -106,7 +87,7 @@ class _Builder:
         return row
 
     def _add_leaf(self, declared: Mapping[str, Any], path: Path | None) -> int:
-        slot, symbols = self._slot(path), tuple(declared.get("symbols", ()))
+        slot, symbols = self.slot(path), tuple(declared.get("symbols", ()))
         match declared["type"]:
             case "enum":
                 return self._row(LeafType(ENUM, symbols=dict(enumerate(symbols))), len(symbols), slot)
@@ -122,7 +103,7 @@ class _Builder:
 
     def _add_record(self, record: Mapping[str, Any], path: Path | None) -> int:
         fields = record["fields"]
-        row = self._row(LeafType(RECORD), len(fields), self._slot(path))
+        row = self._row(LeafType(RECORD), len(fields), self.slot(path))
         if path is None:
             self.skipped[record["name"]] = row  # before its fields, which may contain the type itself
         names = [part["name"] for part in fields]
@@ -136,32 +117,22 @@ class _Builder:
     def _wanted_field(self, part: Mapping[str, Any], names: Sequence[str], path: Path) -> Path | None:
         """Return the path of a field, by its name or, if there is no field of that name, by an alias."""
         aliases = (alias for alias in part.get("aliases", ()) if alias not in names)
-        return next((inner for name in (part["name"], *aliases) if self._has_wanted(inner := (*path, name))), None)
+        return next((inner for name in (part["name"], *aliases) if self.has_wanted(inner := (*path, name))), None)
 
     def _add_array(self, declared: Mapping[str, Any], path: Path | None) -> int:
-        row = self._row(LeafType(ARRAY), slot=self._slot(path))
+        row = self._row(LeafType(ARRAY), slot=self.slot(path, is_list=True))
         inner = None if path is None else (*path, LIST)
-        is_wanted = inner is not None and self._has_wanted(inner)
+        is_wanted = inner is not None and self.has_wanted(inner)
         self.rows[row][1] = self._add(declared["items"], inner if is_wanted else None)
         self.rows[row][4] = self.wanted.levels.index(inner) if is_wanted and inner is not None else 0
         return row
 
     def _add_map(self, declared: Mapping[str, Any], path: Path | None) -> int:
         values = declared["values"]
-        row = self._row(LeafType(MAP), slot=self._slot(path))
+        row = self._row(LeafType(MAP), slot=self.slot(path))
         self.rows[row][1] = self._add(values, None)
-        names: dict[str, None] = {}
         if path is not None:
-            depth = len(path)
-            names = dict.fromkeys(p[depth] for p in self.wanted.paths if len(p) > depth and p[:depth] == path)
-            names.pop(LIST, None)
-        spans = []
-        for name in names:
-            encoded, first = name.encode(), len(self.keys)
-            self.keys += encoded  # before the values, which may be maps with keys of their own
-            spans.append((first, len(encoded), self._add(values, (*(path or ()), name))))
-        self.rows[row][2], self.rows[row][4] = len(spans), len(self.key_spans)
-        self.key_spans += spans
+            self.rows[row][2], self.rows[row][4] = self.add_entries(path, partial(self._add, values))
         return row
 
     def _set_children(self, row: int, types: Sequence[int]) -> None:

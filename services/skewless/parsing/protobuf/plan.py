@@ -21,6 +21,7 @@ from skewless.parsing.elements import (
     UNSIGNED,
     LeafType,
     Plan,
+    PlanBuilder,
     WantedPaths,
 )
 from skewless.parsing.json_path import LIST, Path
@@ -56,32 +57,21 @@ WRAPPERS: Final = frozenset(
 
 def plan_of(descriptor: Any, wanted: WantedPaths) -> Plan:
     """Return the plan for the messages of a descriptor."""
-    builder = _Builder(wanted)
-    builder.add(descriptor, ())
-    return builder.plan()
+    return _Builder(wanted).build(descriptor)
 
 
 @dataclass(slots=True)
-class _Builder:
-    wanted: WantedPaths
+class _Builder(PlanBuilder):
     messages: list[list[tuple[int, ...]]] = field(default_factory=list)
     """Rows of the fields of each message."""
-    leaves: list[LeafType] = field(default_factory=list)
-    keys: bytearray = field(default_factory=bytearray)
-    key_spans: list[tuple[int, int, int]] = field(default_factory=list)
-    found: set[int] = field(default_factory=set)
 
-    def plan(self) -> Plan:
+    def build(self, descriptor: Any) -> Plan:
+        self.add(descriptor, ())
         ends = np.cumsum([len(rows) for rows in self.messages])
         starts = ends - [len(rows) for rows in self.messages]
         rows = [row for rows in self.messages for row in rows]
-        return Plan(
-            (np.stack((starts, ends), axis=1).astype(np.int64), np.array(rows or [(0,) * 8], np.int64).reshape(-1, 8)),
-            np.frombuffer(bytes(self.keys) or b"\0", np.uint8),
-            np.array(self.key_spans or [(0, 0, 0)], np.int64).reshape(-1, 3),
-            self.leaves,
-            frozenset(range(len(self.wanted.paths))) - self.found,
-        )
+        messages = np.stack((starts, ends), axis=1).astype(np.int64)
+        return self.plan((messages, np.array(rows or [(0,) * 8], np.int64).reshape(-1, 8)))
 
     def add(self, descriptor: Any, path: Path) -> int:
         """Add a message, and return its number."""
@@ -95,16 +85,16 @@ class _Builder:
         return number
 
     def _add_field(self, message: int, part: Any, path: Path) -> None:
-        if not self._has_wanted(path):
+        if not self.has_wanted(path):
             return
         if not part.is_repeated:
-            self._add_value(message, part, path, self._slot(path), 0)
+            self._add_value(message, part, path, self.slot(path), 0)
         elif part.message_type is not None and part.message_type.GetOptions().map_entry:
-            self._add_map(message, part, path, self._slot(path))
+            self._add_map(message, part, path, self.slot(path))
         else:
-            self._slot(path, is_list=True)
-            if self._has_wanted(element := (*path, LIST)):
-                self._add_value(message, part, element, self._slot(element), self.wanted.levels.index(element))
+            self.slot(path, is_list=True)
+            if self.has_wanted(element := (*path, LIST)):
+                self._add_value(message, part, element, self.slot(element), self.wanted.levels.index(element))
 
     def _add_value(self, message: int, part: Any, path: Path, slot: int, level: int) -> None:
         """Add the row of a field, or of the elements of a repeated one."""
@@ -134,20 +124,13 @@ class _Builder:
 
     def _add_map(self, message: int, part: Any, path: Path, slot: int) -> None:
         """Add the wanted entries of a map whose keys are text."""
-        depth = len(path)
-        names = dict.fromkeys(
-            wanted[depth] for wanted in self.wanted.paths if len(wanted) > depth and wanted[:depth] == path
-        )
-        names.pop(LIST, None)
-        spans = []
-        for name in names:
-            entry, encoded, inner = self._empty(), name.encode(), (*path, name)
-            spans.append((len(self.keys), len(encoded), entry))
-            self.keys += encoded
-            self._add_value(entry, part.message_type.fields_by_name["value"], inner, self._slot(inner), 0)
-        first = len(self.key_spans)
-        self.key_spans += spans
-        self._row(message, part.number, scan.MAP, slot, LeafType(RECORD), 0, (len(spans), first))
+
+        def add(entry_path: Path) -> int:
+            entry = self._empty()
+            self._add_value(entry, part.message_type.fields_by_name["value"], entry_path, self.slot(entry_path), 0)
+            return entry
+
+        self._row(message, part.number, scan.MAP, slot, LeafType(RECORD), 0, self.add_entries(path, add))
 
     def _empty(self) -> int:
         self.messages.append([])
@@ -167,14 +150,3 @@ class _Builder:
     ) -> None:
         self.leaves.append(leaf)
         self.messages[message].append((number, kind, slot, level, *target, len(self.leaves), int(is_default)))
-
-    def _slot(self, path: Path, *, is_list: bool = False) -> int:
-        """Return the slot of an element; -1 if there is none, or if a list is wanted and it is none."""
-        if path not in self.wanted.paths or (not is_list and self._has_wanted((*path, LIST))):
-            return -1
-        slot = self.wanted.paths.index(path)
-        self.found.add(slot)
-        return slot
-
-    def _has_wanted(self, path: Path) -> bool:
-        return any(wanted[: len(path)] == path for wanted in self.wanted.paths)
