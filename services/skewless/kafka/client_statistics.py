@@ -62,7 +62,8 @@ class ClientStatistics:
         """Read a report."""
         decoded = _decode(report)
         partitions = [part for topic in decoded.topics.values() for part in topic.partitions.values()]
-        self.queue_records = decoded.msg_cnt + sum(max(0, part.fetchq_cnt) for part in partitions)
-        self.queue_bytes = decoded.msg_size + sum(max(0, part.fetchq_size) for part in partitions)
+        # The partitions of a consumer have one queue, and each of them reports all of it.
+        self.queue_records = decoded.msg_cnt + max((part.fetchq_cnt for part in partitions), default=0)
+        self.queue_bytes = decoded.msg_size + max((part.fetchq_size for part in partitions), default=0)
         self.throttled_s += sum(broker.throttle.sum for broker in decoded.brokers.values()) / 1000
         self.reported = True

@@ -27,9 +27,9 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine import app as faust_app
 from skewless.engine.app import App
-from skewless.engine.executor import RestoredPartition, StepExecutor
+from skewless.engine.executor import RestoredPartition
 from skewless.engine.message_batch import MessageBatch
-from skewless.engine.start_checks import Input
+from skewless.engine.stage_runtime import StageRuntime
 from skewless.service import build_runtime
 from skewless.stages.agent import declare_agent
 from skewless.stages.built_stage import build
@@ -142,15 +142,10 @@ class AssigningThread:
     """Replaces the consumer thread: it assigns partition 0 of each input, and the test delivers the batches."""
 
     def __init__(
-        self,
-        *,
-        executor: StepExecutor,
-        inputs: Sequence[Input],
-        stopped: Callable[[BaseException | None], None],
-        **_others: Any,
+        self, runtime: StageRuntime, *, stopped: Callable[[BaseException | None], None], **_others: Any
     ) -> None:
-        self._executor = executor
-        self._sources = [TopicPartition(each.topic, 0) for each in inputs]
+        self._executor = runtime.executor
+        self._sources = [TopicPartition(topic, 0) for topic in runtime.topics]
         self._stopped = stopped
 
     def start(self) -> None:

@@ -8,10 +8,10 @@ from skewless.kafka.client_statistics import ClientStatistics
 CONSUMER = """{"name": "c", "msg_cnt": 0, "brokers": {
  "b:1/1": {"throttle": {"sum": 300, "cnt": 9}, "rtt": {}}, "b:2/2": {"throttle": {"sum": 200}}},
  "topics": {"t": {"topic": "t", "partitions": {
- "0": {"fetchq_cnt": 3, "fetchq_size": 70}, "1": {"fetchq_cnt": 4, "fetchq_size": 5}, "-1": {"fetchq_cnt": 0}}}}}"""
+ "0": {"fetchq_cnt": 7, "fetchq_size": 75}, "1": {"fetchq_cnt": 7, "fetchq_size": 75}, "-1": {"fetchq_cnt": 0}}}}}"""
 
 
-def test_client_statistics_of_a_consumer_are_summed_over_partitions_and_brokers() -> None:
+def test_client_statistics_of_a_consumer_count_its_queue_once_and_sum_over_brokers() -> None:
     client = ClientStatistics()
     assert not client.reported
     client.update(CONSUMER)

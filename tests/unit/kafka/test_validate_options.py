@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ from confluent_kafka import Consumer, KafkaError
 
 from skewless.errors import ConfigurationError
 from skewless.kafka.clients import create_client
+from skewless.kafka.consumer.offsets import offset_consumer
 from skewless.kafka.consumer.options import consumer_options
+from skewless.kafka.consumer.topic_reader import TopicReader
 from skewless.kafka.errors import classify_consumer_error
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
@@ -68,6 +71,17 @@ def test_create_client_refused_option_raises_with_its_setting() -> None:
     producer = TransactionalProducer(kafka(retries=0), EXACT, str, "m")
     with pytest.raises(ConfigurationError, match=r"kafka\.options: .*retries"):
         producer.open(0.1)
+
+
+@pytest.mark.parametrize(
+    "create", [lambda kafka: offset_consumer(kafka, "g"), lambda kafka: TopicReader(kafka, "t", {0: 0})._consumer]
+)
+def test_consumer_that_joins_no_group_accepts_each_poll_interval_of_a_stage(
+    create: Callable[[KafkaSettings], Consumer],
+) -> None:
+    shorter_than_a_default_session = kafka(max_poll_interval_ms=6_000)
+    validate_client_options(shorter_than_a_default_session, EXACT)
+    create(shorter_than_a_default_session).close()
 
 
 def test_consumer_error_session_timeout_refused_by_the_broker_names_the_setting() -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, GroupMetadata
 
 from skewless.errors import UnavailableError
+from skewless.kafka.consumer.options import NOT_A_MEMBER
 from skewless.kafka.reachability import CREATE_NO_TOPIC, QUIET
 
 REQUEST_TIMEOUT_S = 2.0
@@ -70,7 +71,7 @@ class GroupMembership:
 
     def _require_coordinator(self) -> None:
         """Raise UnavailableError if the coordinator of the group does not answer, or has not loaded the group."""
-        consumer = Consumer({**self._options, "group.id": self._group, "enable.auto.commit": False})
+        consumer = Consumer({**self._options, **NOT_A_MEMBER, "group.id": self._group})
         with contextlib.closing(consumer):
             try:
                 consumer.committed([TopicPartition(self._topic, 0)], timeout=REQUEST_TIMEOUT_S)

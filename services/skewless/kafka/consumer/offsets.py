@@ -20,6 +20,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from skewless.errors import BrokerError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.clients import connect_admin, create_client
+from skewless.kafka.consumer.options import NOT_A_MEMBER
 from skewless.kafka.errors import is_transient
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.repeat import repeat_while_transient, request_error
@@ -65,9 +66,9 @@ _INVISIBLE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_F
 """Errors of a topic that does not exist, or that the user may not see, or whose name is invalid."""
 
 
-def offset_consumer(kafka: KafkaSettings, group: str) -> Consumer:
+def offset_consumer(kafka: KafkaSettings, group: str, isolation_level: str = "read_committed") -> Consumer:
     """Return a consumer that reads and commits offsets of a group in transactions, and never becomes its member."""
-    own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    own = {**NOT_A_MEMBER, "group.id": group, "isolation.level": isolation_level}
     return create_client(Consumer, {**QUIET, **kafka.client_options(), **own})
 
 
@@ -76,7 +77,6 @@ class OffsetReader:
 
     def __init__(self, kafka: KafkaSettings) -> None:
         self.kafka = kafka
-        self._options = {**QUIET, **kafka.client_options()}
         self._client = connect_admin(kafka)
 
     def ranges(self, topic: str) -> OffsetRanges:
@@ -124,11 +124,10 @@ class OffsetReader:
         # Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process if the group has
         # no coordinator yet. As read_uncommitted: a read_committed request would wait for open transactions, but the
         # offsets before them are needed.
-        options = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
         requested = [TopicPartition(topic, partition) for partition in self._existing_partitions(topic)]
         if not requested:
             return {}
-        with contextlib.closing(Consumer({**self._options, **options})) as consumer:
+        with contextlib.closing(offset_consumer(self.kafka, group, "read_uncommitted")) as consumer:
             answers = repeat_while_transient(
                 self.kafka,
                 lambda: consumer.committed(requested, timeout=self.kafka.connect_timeout_s),
@@ -162,8 +161,7 @@ class OffsetReader:
         It does not if the group has members. All partitions are committed by one request.
         """
         committed = [TopicPartition(*partition, offset, metadata) for partition, (offset, metadata) in offsets.items()]
-        options = {"group.id": group, "enable.auto.commit": False}
-        with contextlib.closing(Consumer({**self._options, **options})) as consumer:
+        with contextlib.closing(offset_consumer(self.kafka, group)) as consumer:
             try:
                 commit_offsets(consumer, committed)
             except KafkaException as error:

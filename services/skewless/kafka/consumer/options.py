@@ -10,6 +10,9 @@ HEARTBEAT_S = 0.5
 """A member learns of a rebalance from the answer to its heartbeat. Until then the other members wait for it."""
 LONGEST_FETCH_S, SHORTEST_FETCH_S = 0.05, 0.01
 """Bounds of the time for which a broker may delay the answer to a fetch until there are more records."""
+NOT_A_MEMBER = {"enable.auto.commit": False, "session.timeout.ms": 1}
+"""Options of a consumer that does not join its group, and so has no session. librdkafka nevertheless requires that
+`max.poll.interval.ms` is not less than the session timeout, whose default exceeds that of a stage."""
 
 
 def _fetch_wait_s(transport: TransportSettings) -> float:

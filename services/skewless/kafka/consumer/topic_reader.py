@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.clients import create_client
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.options import NOT_A_MEMBER
 from skewless.kafka.errors import authorization_error
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.settings import KafkaSettings
@@ -25,7 +26,7 @@ PartitionRecords = tuple[int, Records]
 """A partition and records of it, in the order of their offsets."""
 _OPTIONS = {
     "group.id": "unused",  # librdkafka requires a group and looks up its coordinator, although it assigns no partitions
-    "enable.auto.commit": False,
+    **NOT_A_MEMBER,
     "isolation.level": "read_committed",
     "check.crcs": True,
     "fetch.wait.max.ms": 20,

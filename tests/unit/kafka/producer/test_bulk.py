@@ -10,7 +10,7 @@ from skewless.kafka.producer.bulk import BulkProducer
 from skewless.kafka.settings import KafkaSettings
 
 
-@pytest.mark.parametrize(("option", "value"), [("message.send.max.retries", 0), ("message.timeout.ms", 3)])
+@pytest.mark.parametrize(("option", "value"), [("retries", 0), ("message.timeout.ms", 3)])
 def test_bulk_producer_options_that_librdkafka_refuses_are_named(option: str, value: int) -> None:
     with pytest.raises(ConfigurationError, match=f"kafka.options: librdkafka refuses them: .*{option}"):
         BulkProducer(KafkaSettings(options={option: value}), "t", 1)
