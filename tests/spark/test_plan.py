@@ -235,6 +235,15 @@ def test_recommendation_local_aggregation_that_does_not_pay_is_not_recommended()
     assert "Local aggregation does not pay: it would send 0.98 rows per tuple." in found["reasons"]
 
 
+@pytest.mark.parametrize("rate", [4000.0, 50_000.0])
+def test_recommendation_local_aggregation_that_does_not_pay_does_not_choose_the_workers(rate: float) -> None:
+    by_key = [candidate("key", workers, 2.0, 1.0) for workers in (5, 10)]
+    local = [candidate("local", workers, 1.0, 1.0, rows=800) for workers in (5, 10)]
+    found = recommend([*by_key, *local], Demand(1.0, rate, 1.0))["recommendation"]
+    assert (found["grouping"], found["workers"]) == ("key", 10)
+    assert "local on 5" not in found["reasons"][1]
+
+
 def test_recommendation_of_a_slow_topic_has_a_rate_above_0() -> None:
     found = recommend(CANDIDATES, Demand(1.0, 0.0124, 1.5))["recommendation"]
     assert found["reasons"][0].startswith("Required capacity: 0.0186 tuples/s, which is 0.0124 (as specified)")

@@ -50,17 +50,17 @@ def recommend(candidates: Sequence[Mapping[str, Any]], demand: Demand) -> dict[s
     Adds `max_rate` to the candidates: tuples per second at which their most loaded worker is always busy.
     """
     rated = [{**candidate, "max_rate": max_rate(candidate, demand.cost_ms)} for candidate in candidates]
-    sufficient = [candidate for candidate in rated if candidate["max_rate"] >= demand.required_rate]
+    # Rows that are hardly fewer than tuples do not pay for their aggregation, however small the load is.
+    worthwhile = [each for each in rated if each["grouping"] != LOCAL or rows_per_tuple(each) <= OFF_RATIO] or rated
+    sufficient = [candidate for candidate in worthwhile if candidate["max_rate"] >= demand.required_rate]
     if sufficient:
         workers = min(candidate["workers"] for candidate in sufficient)
         eligible = [candidate for candidate in sufficient if candidate["workers"] == workers]
     else:
-        workers = max(candidate["workers"] for candidate in rated)
-        largest = [candidate for candidate in rated if candidate["workers"] == workers]
+        workers = max(candidate["workers"] for candidate in worthwhile)
+        largest = [candidate for candidate in worthwhile if candidate["workers"] == workers]
         best_rate = max(candidate["max_rate"] for candidate in largest)
         eligible = [candidate for candidate in largest if candidate["max_rate"] >= RATE_TOLERANCE * best_rate]
-    # Rows that are hardly fewer than tuples do not pay for their aggregation, however small the load is.
-    eligible = [each for each in eligible if each["grouping"] != LOCAL or rows_per_tuple(each) <= OFF_RATIO] or eligible
     min_replication = min(candidate["replication_factor"] for candidate in eligible)
     cheapest = [
         candidate for candidate in eligible if candidate["replication_factor"] <= COST_TOLERANCE * min_replication
@@ -135,10 +135,11 @@ def _capacity_text(
         return (
             f"{capacity}. No candidate meets the demand: even a perfect load needs {min_workers:,} workers; try more."
         )
-    fewer = [candidate for candidate in rated if candidate["workers"] < chosen["workers"]]
-    if not fewer:
+    # Local aggregation that does not pay may be fast enough with fewer workers.
+    slow = [each for each in rated if each["workers"] < chosen["workers"] and each["max_rate"] < demand.required_rate]
+    if not slow:
         return f"{capacity}. No smaller number of workers was compared."
-    best = max(fewer, key=lambda candidate: candidate["max_rate"])
+    best = max(slow, key=lambda candidate: candidate["max_rate"])
     return (
         f"{capacity}. With fewer workers, the best candidate is {best['grouping']} on {best['workers']} with "
         f"{best['max_rate']:,.0f} tuples/s, which is too low."
