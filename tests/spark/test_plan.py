@@ -23,7 +23,7 @@ from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
 from skewless.kafka.settings import KafkaSettings
-from skewless.lab.simulation import planning
+from skewless.lab.simulation import planning, tuple_blocks
 from skewless.lab.simulation.recommend import Demand, recommend
 from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 from skewless.lab.simulation.tuple_blocks import Block, ReadPlan
@@ -176,6 +176,16 @@ def read(batch: pa.RecordBatch, rules: EventTimeRules, splitter: ParsingSettings
     reading = ReadPlan(splitter, rules, {0: (0, 100)}, now)
     (block,) = (made.to_pylist()[0] for made in to_blocks(iter([batch]), reading))
     return {name: block[name] for name in ("tuples", "late", "bad", "first_ms", "last_ms", "progress")}
+
+
+@pytest.mark.parametrize("wrong", [[], [0], [10**12]])
+def test_plan_rate_is_not_changed_by_a_wrong_timestamp(wrong: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuple_blocks, "TUPLES", 1500)
+    at = [*range(START_MS, START_MS + 20_000, 10), *wrong]
+    read_plan = ReadPlan(RECORD_KEY, NEVER_LATE, {0: (0, 2020)}, now=0)
+    blocks = [Block(**made.to_pylist()[0]) for made in to_blocks(iter([rows([b"a"] * len(at), at)]), read_plan)]
+    found = planning.plan(blocks, simulated(), Demand(1.0, None, 1.5))
+    assert found["stream"]["tuples_per_s"] == pytest.approx(100, rel=0.01)
 
 
 def test_plan_late_and_unreadable_records_are_counted_and_left_out() -> None:

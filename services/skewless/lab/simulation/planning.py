@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skewless.algorithms.grouping import GroupingOptions
 from skewless.algorithms.watermark import MAX_WATERMARK
@@ -25,6 +26,10 @@ from skewless.wire.topic_partition import TopicPartition
 
 LOCAL_RECORDS = 5_000_000
 """Largest sample that is read in one process. Its tuples stay in memory."""
+QUANTILES = (np.arange(100) + 0.5) / 100
+"""Quantiles of the event times of a block, from which those of the stream are computed."""
+TRIMMED = 0.01
+"""Share of the smallest and of the largest event times that the rate leaves out. A few wrong ones do not change it."""
 
 
 def simulation_of(
@@ -100,21 +105,35 @@ def plan(
     Raises CheckFailedError if no record that was read contains a tuple.
     """
     read: list[Block] = []
+    quantiles: list[NDArray[np.float64]] = []
     tuples = 0
     for block in blocks:
         if block.tuples:
-            simulation.add(*decode_block(block.block), router=block.partition)
+            keys, times = decode_block(block.block)
+            simulation.add(keys, times, router=block.partition)
+            quantiles.append(np.quantile(times, QUANTILES))
         read.append(block._replace(block=b""))
         tuples += block.tuples
         on_progress(time.monotonic(), tuples)
     stream = totals(read)
     _require_tuples(stream)
     measures = simulation.facts()
-    duration_s = (stream["last_ms"] - stream["first_ms"]) / 1000
-    tuples_per_s = tuples / duration_s if duration_s > 0 else None
+    tuples_per_s = mean_rate(quantiles, [block.tuples for block in read if block.tuples])
     stream_facts = {**stream, **{name: measures[0][name] for name in ("keys", "p1")}, "tuples_per_s": tuples_per_s}
     demand = demand.of(tuples_per_s)
     return {"stream": stream_facts, **demand.to_json(), **recommend(measures, demand)}
+
+
+def mean_rate(quantiles: Sequence[NDArray[np.float64]], sizes: Sequence[int]) -> float | None:
+    """Return the tuples per second of event time, from the QUANTILES (ms) and the number of the tuples of each block.
+
+    None if all times are equal, except the TRIMMED ones.
+    """
+    times, weights = np.concatenate(quantiles), np.repeat(sizes, len(QUANTILES)) / len(QUANTILES)
+    order, tuples = np.argsort(times), sum(sizes)
+    ranks = np.cumsum(weights[order]) - weights[order] / 2
+    first, last = np.interp([TRIMMED * tuples, (1 - TRIMMED) * tuples], ranks, times[order]).tolist()
+    return (1 - 2 * TRIMMED) * tuples * 1000 / (last - first) if last > first else None
 
 
 def _require_tuples(stream: StreamTotals) -> None:
