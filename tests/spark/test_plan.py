@@ -152,7 +152,7 @@ def planned_alone(grouping: str, workers: int, partition: int) -> dict[str, Any]
 
 
 def test_plan_grouping_local_aggregates_the_tuples_of_each_block() -> None:
-    simulation = Simulation([("key", 4), ("local", 4)], SimulationConfig(OPTIONS, 1, 60_000, pane_ms=1000))
+    simulation = Simulation([("key", 4), ("local", 4)], SimulationConfig(OPTIONS, 1, 60_000, longest_pane_ms=1000))
     for _ in range(2):
         simulation.add(pa.array(["a", "b", "a", "a"]), np.array([0, 1, 2, 1000], dtype=np.int64), router=0)
     by_key, local = simulation.facts()

@@ -107,14 +107,12 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.simulation.tsv_reader import batches, open_source
     from skewless.stages.worker.settings import DEFAULT_PANE_MS
 
-    window_ms = round(window_s * 1000)
-    longest_ms = DEFAULT_PANE_MS if file is None else load_settings(file).pane_ms
     config = SimulationConfig(
         _options(file, assigned, rules, clock),
         routers,
-        window_ms,
+        round(window_s * 1000),
         local_tuples=local_tuples or 0,
-        pane_ms=next(length for length in range(min(longest_ms, window_ms), 0, -1) if window_ms % length == 0),
+        longest_pane_ms=DEFAULT_PANE_MS if file is None else load_settings(file).pane_ms,
     )
     runs = list(itertools.product(*candidates_of(groupings, workers)))
     if assignments is not None and len(runs) > 1:

@@ -43,7 +43,7 @@ def simulation_of(
         options,
         routers or max(1, settings.replicas.of("router")),
         settings.aggregator.window_ms,
-        pane_ms=settings.pane_ms,
+        longest_pane_ms=settings.pane_ms,
     )
     return Simulation(product(groupings, sorted(workers)), config)
 

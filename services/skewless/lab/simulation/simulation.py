@@ -18,6 +18,8 @@ from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.grouping_metrics import KeyCounts, Spread
 from skewless.algorithms.keyed_table import KeyedTable
 from skewless.algorithms.open_windows import OpenWindows, WindowRows
+from skewless.errors import ConfigurationError, LimitError
+from skewless.stages.worker.settings import DEFAULT_PANE_MS
 
 ROUTER_BATCH_TUPLES = 20_000
 """Tuples per batch of a router, about as many as in a live pipeline under load."""
@@ -33,8 +35,13 @@ class SimulationConfig:
     window_ms: int = 60_000
     local_tuples: int = 0
     """Tuples that each splitter aggregates between two flushes; 0: only for the grouping `local`."""
-    pane_ms: int = 15_000
-    """Length of a pane, by which splitters aggregate."""
+    longest_pane_ms: int = DEFAULT_PANE_MS
+
+    @property
+    def pane_ms(self) -> int:
+        """Length of a pane, by which splitters aggregate: the longest that divides a window."""
+        longest = min(self.longest_pane_ms, self.window_ms)
+        return next(length for length in range(longest, 0, -1) if self.window_ms % length == 0)
 
 
 class Candidate:
@@ -51,11 +58,6 @@ class Candidate:
         self._spread = Spread(workers, windows)
         self._router_ns = 0
         self._compiled = False
-
-    @property
-    def loads(self) -> NDArray[np.int64]:
-        """Tuples or rows of each worker so far."""
-        return self._spread.loads
 
     def route(self, router: int, batch: KeyBatch, now: int) -> NDArray[np.int32]:
         """Return the worker of each tuple or row, chosen by one of the routers. `now` is the wall clock in ms."""
@@ -77,7 +79,7 @@ class Candidate:
 
         With local aggregation they are measures of rows.
         """
-        loads = self.loads
+        loads = self._spread.loads
         measures = dataclasses.asdict(self._spread.measures()) | {"rows_by_worker": loads.tolist()}
         if self.is_local:
             del measures["tuples_by_worker"]
@@ -101,6 +103,7 @@ class Simulation:
 
     def __init__(self, runs: Iterable[tuple[str, int]], config: SimulationConfig) -> None:
         self._config = config
+        self._pane_ms = config.pane_ms
         self._key_counts = KeyCounts()
         self._key_index = KeyedTable(())
         self._windows = OpenWindows(config.window_ms)
@@ -118,10 +121,14 @@ class Simulation:
         """Route the next tuples with every candidate and return the workers of each. `now` is the wall clock in ms.
 
         `keys` are strings, encoded or not. All tuples go to one `router` (modulo their number), or to each in turn.
+        Raises ConfigurationError for more distinct keys than it can number.
         """
         encoded = keys.dictionary_encode()
         distinct, codes = encoded.dictionary, encoded.indices.to_numpy()
-        index_of_key = self._key_index.rows_of(pa.chunked_array([distinct]))
+        try:
+            index_of_key = self._key_index.rows_of(pa.chunked_array([distinct]))
+        except LimitError:
+            raise ConfigurationError("the stream has too many distinct keys: give a part of it") from None
         self._key_counts.add(index_of_key, np.bincount(codes, minlength=len(distinct)))
         key_indices = index_of_key[codes]
         routers = self._config.routers
@@ -153,11 +160,10 @@ class Simulation:
 
     def _reduced(self, tuples: KeyBatch, key_indices: NDArray[np.int64]) -> _RowBatch:
         """Return the rows of tuples, in the order of their panes."""
-        pane_ms = self._config.pane_ms
-        panes = tuples.times // pane_ms
-        first, size = int(panes.min(initial=0)), max(1, len(tuples.keys))
+        panes = tuples.times // self._pane_ms
+        first, size = int(panes.min()) if len(panes) else 0, max(1, len(tuples.keys))
         groups, row_of = np.unique((panes - first) * size + tuples.codes, return_inverse=True)
-        batch = KeyBatch(tuples.keys, (groups % size).astype(np.int32), (groups // size + first) * pane_ms)
+        batch = KeyBatch(tuples.keys, (groups % size).astype(np.int32), (groups // size + first) * self._pane_ms)
         index_of_row = np.empty(len(groups), dtype=np.int64)
         index_of_row[row_of] = key_indices
         return _RowBatch(batch, row_of, self._windows.rows_of(index_of_row, batch.times))

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from skewless.algorithms import keyed_table
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
+from skewless.errors import ConfigurationError
 from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
@@ -62,6 +64,23 @@ def test_simulation_every_grouping_is_run_and_measured_with_each_number_of_worke
         assert line["router_ns_per_tuple"] > 0
 
 
+@pytest.mark.parametrize(("window_ms", "pane_ms"), [(60_000, 15_000), (20_000, 10_000), (15_013, 1), (7, 7)])
+def test_simulation_pane_is_the_longest_that_divides_a_window(window_ms: int, pane_ms: int) -> None:
+    assert SimulationConfig(OPTIONS, window_ms=window_ms).pane_ms == pane_ms
+
+
+def test_simulation_too_many_keys_end_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_table, "TEXT_BYTES", 20)
+    with pytest.raises(ConfigurationError, match="too many distinct keys: give a part of it"):
+        measured(Simulation([("key", 3)], SimulationConfig(OPTIONS)))
+
+
+def test_simulation_local_rows_of_a_far_future_keep_their_keys() -> None:
+    simulation = Simulation([("key", 7), ("local", 7)], SimulationConfig(OPTIONS, window_ms=1))
+    by_key, local = simulation.add(pa.array(KEYS), 2**62 + np.arange(len(KEYS)))
+    assert by_key.tolist() == local.tolist()
+
+
 def test_simulation_empty_stream_is_measured() -> None:
     (results,) = Simulation([("key", 3)], SimulationConfig(OPTIONS)).facts()
     assert (results["tuples"], results["router_ns_per_tuple"], results["replication_bound"]) == (0, 0.0, 0.0)
@@ -70,7 +89,7 @@ def test_simulation_empty_stream_is_measured() -> None:
 @pytest.mark.parametrize("routers", [1, 3])
 def test_simulation_local_grouping_routes_a_row_per_pane_and_key(routers: int) -> None:
     """Every 20 tuples of a router are a flush, and a pane has 5 tuples of the stream."""
-    config = SimulationConfig(OPTIONS, routers, local_tuples=20, pane_ms=5_000)
+    config = SimulationConfig(OPTIONS, routers, local_tuples=20, longest_pane_ms=5_000)
     simulation = Simulation([("key", 7), ("local", 7)], config)
     results = measured(simulation)
     rows = {(index // (20 * routers), index % routers, index // 5, key) for index, key in enumerate(KEYS)}
@@ -99,7 +118,7 @@ def test_simulation_windows_are_those_of_event_time_for_blocks_of_partitions(par
     numbers, times = random.integers(0, 50, 8000), np.arange(8000) * 30
     numbers[(times // 6000 == 20) & (np.arange(8000) % 2 == 1)] = 50
     names = pa.array([f"k{number}" for number in range(51)])
-    config = SimulationConfig(OPTIONS, routers, window_ms=6000, pane_ms=2000)
+    config = SimulationConfig(OPTIONS, routers, window_ms=6000, longest_pane_ms=2000)
     simulation = Simulation([("key", 2), ("local", 2)], config)
     chosen = np.empty(8000, dtype=np.int32)
     for first in range(0, 8000, 4000):
@@ -120,7 +139,7 @@ def test_simulation_windows_are_those_of_event_time_for_blocks_of_partitions(par
 def test_simulation_local_rows_of_several_routers_count_in_their_windows() -> None:
     """Each router flushes its rows of all windows at once."""
     keys, times = pa.array(["a", "b"] * 30), np.arange(60) * 1000
-    simulation = Simulation([("local", 2)], SimulationConfig(OPTIONS, 2, window_ms=10_000, pane_ms=5_000))
+    simulation = Simulation([("local", 2)], SimulationConfig(OPTIONS, 2, window_ms=10_000, longest_pane_ms=5_000))
     simulation.add(keys, times)
     (local,) = simulation.facts()
     assert (local["windows"], local["aggregation_cost"]) == (6, 2.0)
