@@ -6,7 +6,6 @@ A row is a key in an open window. Several `Spread`s of one stream have the same 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -17,9 +16,11 @@ from skewless.algorithms.jit import jit
 T = TypeVar("T", bound=np.generic)
 
 OPEN_BYTES = 2**28
-"""Approximate maximum of the bytes that all users of the open windows need for them."""
+"""Approximate maximum of the bytes of the open windows, and of what all users need for them."""
 KEPT = 0.75
 """Share of the bytes that remains when windows are closed, so that they are closed seldom."""
+OWN_ROW_BYTES = 56
+"""Approximate bytes of a row in the arrays and in the hash table of the open windows, part of which are unused."""
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """2^64 divided by the golden ratio."""
 HASH_SHIFT = np.uint64(32)
@@ -37,13 +38,6 @@ class WindowRows(NamedTuple):
     windows: NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class _User:
-    close: Close
-    row_bytes: int
-    window_bytes: int
-
-
 class OpenWindows:
     """The open windows of event time, and the keys in each.
 
@@ -54,7 +48,8 @@ class OpenWindows:
     def __init__(self, window_ms: int, open_bytes: int = OPEN_BYTES) -> None:
         self._window_ms = window_ms
         self._open_bytes = open_bytes
-        self._users: list[_User] = []
+        self._closes: list[Close] = []
+        self._row_bytes, self._window_bytes = OWN_ROW_BYTES, 0
         self._numbers: dict[int, int] = {}
         """Number of each open window, by its index in event time."""
         self._oldest = np.iinfo(np.int64).min
@@ -88,7 +83,9 @@ class OpenWindows:
 
     def register(self, close: Close, *, row_bytes: int, window_bytes: int) -> None:
         """Add a user, which needs memory for each row and each open window."""
-        self._users.append(_User(close, row_bytes, window_bytes))
+        self._closes.append(close)
+        self._row_bytes += row_bytes
+        self._window_bytes += window_bytes
 
     def rows_of(self, keys: NDArray[np.int64], times: NDArray[np.int64]) -> WindowRows:
         """Return the rows of tuples, and add those that are new; times are in ms."""
@@ -99,7 +96,7 @@ class OpenWindows:
         self._index_of_row = ensure_capacity(self._index_of_row, most)
         self._window_of_row = ensure_capacity(self._window_of_row, most)
         if 2 * most > len(self._slots):
-            self._slots = np.full(2 << (2 * most).bit_length(), EMPTY, dtype=np.int32)
+            self._slots = np.full(1 << (2 * most).bit_length(), EMPTY, dtype=np.int32)
             _insert(self._slots, self.key_of_row, self._index_of_row)
         rows = np.empty(len(keys), dtype=np.int64)
         indices = np.maximum(times // self._window_ms, self._oldest)
@@ -111,12 +108,10 @@ class OpenWindows:
 
     def close_oldest(self) -> None:
         """Close the oldest windows if the open ones need too much memory. The newest one always remains open."""
-        row_bytes = sum(user.row_bytes for user in self._users)
-        window_bytes = sum(user.window_bytes for user in self._users)
-        if self.rows * row_bytes + self.windows * window_bytes <= self._open_bytes:
+        if self.rows * self._row_bytes + self.windows * self._window_bytes <= self._open_bytes:
             return
         indices = np.array(list(self._numbers), dtype=np.int64)
-        needed = np.bincount(self.window_of_row, minlength=self.windows) * row_bytes + window_bytes
+        needed = np.bincount(self.window_of_row, minlength=self.windows) * self._row_bytes + self._window_bytes
         newest_first = np.argsort(indices)[::-1]
         kept = newest_first[np.cumsum(needed[newest_first]) <= KEPT * self._open_bytes]
         closed = np.ones(self.windows, dtype=np.bool_)
@@ -126,8 +121,8 @@ class OpenWindows:
 
     def _remove(self, closed: NDArray[np.bool_], indices: NDArray[np.int64]) -> None:
         rows = closed[self.window_of_row]
-        for user in self._users:
-            user.close(rows, closed)
+        for close in self._closes:
+            close(rows, closed)
         remaining = self.rows - int(rows.sum())
         number_of_window = np.cumsum(~closed) - 1
         self._window_of_row[:remaining] = number_of_window[self.window_of_row[~rows]]

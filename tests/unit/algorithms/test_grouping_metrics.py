@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skewless.algorithms.grouping_metrics import KeyCounts, Spread
-from skewless.algorithms.open_windows import OpenWindows
+from skewless.algorithms.open_windows import OWN_ROW_BYTES, OpenWindows
 
 Row = tuple[int, int, int]
 WINDOW = 10
@@ -142,8 +142,8 @@ def test_grouping_metrics_tuple_of_a_closed_window_counts_in_the_oldest_open_one
 
 
 def test_grouping_metrics_open_windows_are_closed_from_their_limit_of_memory_on() -> None:
-    """A row of one spread of up to 64 workers needs 8 bytes, and a window 8 bytes per worker."""
-    windows = OpenWindows(WINDOW, open_bytes=10 * (5 * 8 + 8))
+    """A row of one spread of up to 64 workers needs 8 bytes more, and a window 8 bytes per worker."""
+    windows = OpenWindows(WINDOW, open_bytes=10 * (OWN_ROW_BYTES + 5 * 8 + 8))
     Spread(5, windows)
     for number in range(10):
         windows.rows_of(np.array([0]), np.array([number * WINDOW]))
