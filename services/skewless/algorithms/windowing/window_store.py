@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -59,7 +60,11 @@ class WindowStore:
         self._updates = updates
         self._emit_interval_ms = emit_interval_ms
         self._windows: dict[int, Window] = {}
-        """The windows by start, without those that have expired."""
+        """The windows by start, without those that have expired. Most of them are closed."""
+        self._starts: list[int] = []
+        """Their starts as a heap: the oldest first."""
+        self._loaded: dict[int, Window] = {}
+        """Those of them that were in memory after the last flush, or have been loaded since then."""
         self._expired: list[Window] = []
         """Windows that have expired. The next flush deletes their chunks."""
         self.newest: int | None = None
@@ -91,7 +96,7 @@ class WindowStore:
     @property
     def open(self) -> int:
         """Number of windows that were never closed."""
-        return sum(window.state in (WindowState.OPEN, WindowState.DEFERRED) for window in self._windows.values())
+        return sum(window.state in (WindowState.OPEN, WindowState.DEFERRED) for window in self._loaded.values())
 
     @property
     def kept_ms(self) -> int | None:
@@ -117,7 +122,7 @@ class WindowStore:
         return None if self.newest is None else self._assigner.end(self.newest)
 
     def _in_memory(self) -> Iterator[tuple[Window, Rows]]:
-        return ((window, window.rows) for window in self._windows.values() if window.rows is not None)
+        return ((window, window.rows) for window in self._loaded.values() if window.rows is not None)
 
     def _new_rows(self, chunks: Mapping[ChunkId, pa.Table | None]) -> Rows:
         """Return the rows of a window with these chunks."""
@@ -142,7 +147,7 @@ class WindowStore:
         if self._is_past_retention(start):
             self._expire(window)
             return
-        self._windows[start] = window
+        self._add(window)
         if not self._is_closed(start):
             window.rows = self._new_rows(current_chunks(chunks))
             window.rows.emit_at = NEVER  # the time of the last emission is unknown
@@ -158,6 +163,7 @@ class WindowStore:
             window = self._windows[start]
             window.apply(WindowEvent.REOPEN)
             window.chunks, window.rows = sorted(chunks), self._new_rows(current_chunks(chunks))
+            self._loaded[start] = window
         return must_load
 
     def _is_unloaded(self, start: int) -> bool:
@@ -211,9 +217,13 @@ class WindowStore:
             if self._is_expired(start):
                 continue
             if start not in self._windows:
-                self._windows[start] = Window(start, WindowState.OPEN, rows=self._new_rows({}))
+                self._add(Window(start, WindowState.OPEN, rows=self._new_rows({})))
                 self._update_newest(start)
             self._windows[start].apply(WindowEvent.MERGE)
+
+    def _add(self, window: Window) -> None:
+        self._windows[window.start] = self._loaded[window.start] = window
+        heapq.heappush(self._starts, window.start)
 
     def _update_newest(self, start: int) -> None:
         self.newest = start if self.newest is None else max(self.newest, start)
@@ -277,8 +287,9 @@ class WindowStore:
         expired, self._expired = self._expired, []
         for window in expired:
             yield from window.tombstones(window.chunks)
-        for start in [start for start in self._windows if self._is_past_retention(start)]:
-            self._expire(self._windows.pop(start))
+        while self._starts and self._is_past_retention(self._starts[0]):
+            self._expire(self._windows.pop(heapq.heappop(self._starts)))
+        self._loaded = {start: window for start, window in self._loaded.items() if window.rows is not None}
 
     def _due(self, window: Window, rows: Rows, now: int) -> WindowEvent | None:
         """Return the event of a window in memory at a flush; None if there is none."""

@@ -229,6 +229,17 @@ def test_window_store_expired_window_is_deleted_by_the_flush_after_the_next_comm
     assert chunks_of(made.flush(3000, 0)) == []
 
 
+def test_window_store_closed_windows_cost_a_flush_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = WindowStore([COUNT], windows=tumbling(1000), retention_ms=1_000_000, updates=True)
+    for start in range(0, 500_000, 1000):
+        made.merge(partials(["a"]).set_column(0, "pane", pa.array([start])))
+        list(made.flush(start, 0))
+    ends: list[int] = []
+    monkeypatch.setattr(type(tumbling(1000)), "end", lambda _self, start: ends.append(start) or start + 1000)
+    list(made.flush(500_000, 0))
+    assert (made.open, len(made), len(made.starts), len(ends) < 5) == (0, 0, 0, True)
+
+
 def test_window_store_window_that_expires_as_it_closes_is_complete_after_a_commit_that_failed() -> None:
     def add(store: WindowStore, count: int) -> None:
         store.merge(pa.table({"pane": [0], "key": ["a"], "count": [count]}))
