@@ -50,6 +50,8 @@ class Aggregate:
     """Whether it is computed from a value. Otherwise it is computed from tuples, unless the settings name a value."""
     empty: ClassVar[Any] = None
     """Result of a group in which no tuple has the value."""
+    mergeable: ClassVar[bool] = False
+    """Whether a database can merge the results of two groups."""
     can_be_null: ClassVar[bool] = False
     """Whether a group with values may have no result."""
     arguments: ClassVar[type[SettingsModel]] = SettingsModel
@@ -73,7 +75,7 @@ class Aggregate:
 
         One is the result itself; of two, the result is the quotient. None: a database cannot compute the result.
         """
-        return ()
+        return (self,) if self.mergeable else ()
 
     def present(self, partials: Partials, decimals: int) -> Results:
         """Return one result per group (row). The default is the first column.

@@ -15,15 +15,11 @@ class Count(Aggregate):
     """Number of tuples; with a value, of the tuples that have it."""
 
     name: ClassVar[str] = "count"
+    mergeable: ClassVar[bool] = True
     columns: tuple[PartialColumn, ...] = (COUNT,)
     kinds: ClassVar[tuple[Kind, ...]] = ("number", "text")
     needs_value: ClassVar[bool] = False
     empty: ClassVar[int] = 0
-
-    @property
-    def parts(self) -> tuple[Aggregate, ...]:
-        """The aggregate itself."""
-        return (self,)
 
     def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - not in the unit of the values
         """Return the type of an integer."""

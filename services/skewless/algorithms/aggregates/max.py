@@ -12,9 +12,5 @@ class Max(Aggregate):
     """Largest value."""
 
     name: ClassVar[str] = "max"
+    mergeable: ClassVar[bool] = True
     columns: tuple[PartialColumn, ...] = (MAX,)
-
-    @property
-    def parts(self) -> tuple[Aggregate, ...]:
-        """The aggregate itself."""
-        return (self,)

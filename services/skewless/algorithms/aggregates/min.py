@@ -12,9 +12,5 @@ class Min(Aggregate):
     """Smallest value."""
 
     name: ClassVar[str] = "min"
+    mergeable: ClassVar[bool] = True
     columns: tuple[PartialColumn, ...] = (MIN,)
-
-    @property
-    def parts(self) -> tuple[Aggregate, ...]:
-        """The aggregate itself."""
-        return (self,)

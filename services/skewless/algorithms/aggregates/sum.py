@@ -14,12 +14,8 @@ class Sum(Aggregate):
     """Exact sum of the values. It has at most 38 digits, more than any number of values can reach."""
 
     name: ClassVar[str] = "sum"
+    mergeable: ClassVar[bool] = True
     columns: tuple[PartialColumn, ...] = (SUM,)
-
-    @property
-    def parts(self) -> tuple[Aggregate, ...]:
-        """The aggregate itself."""
-        return (self,)
 
     def result_type(self, decimals: int) -> pa.DataType:
         """Return the type of a decimal of 38 digits, which holds every sum."""

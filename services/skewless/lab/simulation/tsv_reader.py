@@ -12,7 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -47,20 +47,12 @@ class ParsedLines:
     times: NDArray[np.int64]
 
 
-class Stream(Protocol):
-    """A pyarrow or Python stream of bytes."""
-
-    def read(self, size: int) -> bytes:
-        """Read up to `size` bytes. Returns no bytes at the end."""
-        ...
-
-
 @dataclass
 class Source:
     """An open file, or standard input."""
 
     name: str
-    stream: Stream
+    stream: BinaryIO | pa.NativeFile
     raw: pa.NativeFile | None
     size: int | None
     """Size of the file in bytes, compressed if it is; None if unknown."""
