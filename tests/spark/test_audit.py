@@ -59,12 +59,12 @@ def entries(pipeline: Pipeline) -> list[dict[str, Any]]:
     return sorted(pipeline.results()[0].values(), key=lambda entry: -entry["count"])
 
 
-def write_result(pipeline: Pipeline, entry: dict[str, Any] | None, at: str) -> None:
-    """Write a record of `aggregates` as the aggregator does; None writes a tombstone."""
+def write_result(pipeline: Pipeline, entry: dict[str, Any] | bytes | None, at: str) -> None:
+    """Write a record of `aggregates` as the aggregator does, or any bytes; None writes a tombstone."""
     key = at.partition("/")[2]
     partition = int(partition_of_keys(pa.array([key]), pipeline.settings.topics.aggregator_partitions)[0])
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "enable.idempotence": True, "log_level": 2})
-    value = None if entry is None else json.dumps(entry)
+    value = json.dumps(entry) if isinstance(entry, dict) else entry
     producer.produce(pipeline.settings.topic("aggregates"), value, at.encode(), partition)
     assert producer.flush(WAIT_S) == 0
 
@@ -80,8 +80,8 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     assert report["late"] == drained.count("late") > 0
     assert report["dead_letters_by_reason"][TOO_FAR_AHEAD] == 1
 
-    lost, doubled, changed, moved, gone, twice = entries(drained)[:6]
-    for entry in (lost, doubled, changed, moved, gone, twice):
+    lost, doubled, changed, moved, gone, twice, unreadable = entries(drained)[:7]
+    for entry in (lost, doubled, changed, moved, gone, twice, unreadable):
         entry["at"] = f"{entry['window_start']}/{entry['key']}"
         entry["revision"] += 1
     plants: dict[str, dict[str, Any] | None] = {
@@ -97,6 +97,8 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     }
     for at, plant in plants.items():
         write_result(drained, plant and {name: plant[name] for name in plant if name != "at"}, at)
+    for at in (unreadable["at"], "0/unreadable"):
+        write_result(drained, b"", at)
     failures = audit(drained, "--json", "--out", str(tmp_path / "out"))
     assert failures.exit_code == 1
     found = {f"{row['window_start']}/{row['key']}": row for row in json.loads(failures.stdout)["first_differences"]}
@@ -105,14 +107,16 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
         gone["at"]: "missing",
         list(plants)[4]: "unexpected",
         twice["at"]: "duplicate",
+        unreadable["at"]: "different",
+        "0/unreadable": "unexpected",
         "None/None": "unexpected",
     }
     assert json.loads(found[lost["at"]]["expected"])["count"] == lost["count"]
     assert json.loads(found[lost["at"]]["found"])["count"] == lost["count"] - 1
-    assert "differ in 8 places" in failures.stderr
-    assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 8
+    assert "differ in 10 places" in failures.stderr
+    assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 10
     parts = [part.read_text() for part in (tmp_path / "out" / "differences").glob("*.json")]
-    assert sum(len(part.splitlines()) for part in parts) == 8
+    assert sum(len(part.splitlines()) for part in parts) == 10
     write_result(drained, None, "foreign")  # no other test knows it
 
 

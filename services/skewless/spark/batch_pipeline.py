@@ -288,14 +288,16 @@ def fields(settings: PipelineSettings, of: Sequence[ResultField] | None = None) 
 def newest_results(records: DataFrame, settings: PipelineSettings, *columns: Column) -> DataFrame:
     """Return the last record of each Kafka key: `record_key`, `value`, `partition`, `result`, and these aggregations.
 
-    `value` and `result` are null for a tombstone.
+    `value` and `result` are null for a tombstone. The result of an unreadable record has null in all fields.
     """
     last = records.groupBy(F.col("key").cast("string").alias("record_key")).agg(
         F.max_by("value", "offset").alias("value"), F.max_by("partition", "offset").alias("partition"), *columns
     )
     types = ", ".join(f"`{name}` {spark_type}" for name, spark_type in fields(settings).items())
-    result = F.from_json(F.col("value").cast("string"), f"{types}, revision bigint")
-    return last.withColumn("result", F.when(F.col("value").isNotNull(), result))
+    read, nothing = (
+        F.from_json(text, f"{types}, revision bigint") for text in (F.col("value").cast("string"), F.lit("{}"))
+    )
+    return last.withColumn("result", F.when(F.col("value").isNotNull(), F.coalesce(read, nothing)))
 
 
 def results(
