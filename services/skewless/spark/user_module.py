@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
+import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -22,13 +24,13 @@ def send(spark: SparkSession, splitter: ParsingSettings) -> None:
     if splitter.python is None:
         return
     require_function(splitter.python)
-    found = file_of(splitter.python.partition(":")[0].partition(".")[0], Path(tempfile.gettempdir()))
+    found = file_of(splitter.python.partition(":")[0].partition(".")[0])
     if found is not None:
         spark.sparkContext.addPyFile(str(found))
 
 
-def file_of(name: str, folder: Path) -> Path | None:
-    """Return the file of a module or, for a package, a ZIP archive in a new folder in `folder`.
+def file_of(name: str) -> Path | None:
+    """Return the file of a module or, for a package, a ZIP archive, which exists until this process ends.
 
     Returns None for an installed package.
     """
@@ -41,7 +43,9 @@ def file_of(name: str, folder: Path) -> Path | None:
     first = Path(places[0])
     if not first.is_dir():
         return first
-    archive = Path(tempfile.mkdtemp(prefix="skewless-", dir=folder)) / f"{name}.zip"
+    folder = tempfile.mkdtemp(prefix="skewless-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = Path(folder) / f"{name}.zip"
     with zipfile.ZipFile(archive, "w") as target:
         for path in sorted(first.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

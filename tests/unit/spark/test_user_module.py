@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,10 @@ from skewless.spark.user_module import file_of
 
 def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    removals: list[Callable[[], None]] = []
+    monkeypatch.setattr(
+        atexit, "register", lambda remove, folder, **how: removals.append(partial(remove, folder, **how))
+    )
     (tmp_path / "sent_alone.py").write_text("")
     package = tmp_path / "sent_package"
     (package / "__pycache__").mkdir(parents=True)
@@ -20,12 +27,15 @@ def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatc
         (package / name).write_text("")
     (tmp_path / "without_init").mkdir()
     (tmp_path / "without_init" / "shop.py").write_text("")
-    assert file_of("sent_alone", tmp_path) == tmp_path / "sent_alone.py"
-    archive = file_of("sent_package", tmp_path)
+    assert file_of("sent_alone") == tmp_path / "sent_alone.py"
+    archive = file_of("sent_package")
     assert archive is not None
     names = [f"sent_package/{name}" for name in ("__init__.py", "rates.csv", "shop.py")]
     assert (archive.suffix, zipfile.ZipFile(archive).namelist()) == (".zip", names)
-    archive = file_of("without_init", tmp_path)
+    removals[0]()
+    assert not archive.parent.exists()
+    archive = file_of("without_init")
     assert archive is not None
     assert zipfile.ZipFile(archive).namelist() == ["without_init/shop.py"]
-    assert [file_of(name, tmp_path) for name in ("numpy", "no_such_module")] == [None, None]
+    removals[1]()
+    assert [file_of(name) for name in ("numpy", "no_such_module")] == [None, None]
