@@ -169,6 +169,7 @@ def _setting(text: str) -> tuple[str, str]:
 @contextlib.contextmanager
 def _progress(spark: SparkSession, job: str) -> Iterator[None]:
     """Display the tasks of the running stages, if stderr is a terminal and progress is not hidden."""
+    from py4j.protocol import Py4JError
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -182,10 +183,11 @@ def _progress(spark: SparkSession, job: str) -> Iterator[None]:
         task = progress.add_task(job, total=None, state="starting")
 
         def refresh() -> None:
-            while not finished.wait(REFRESH_S):
-                done, total = _task_counts(spark)
-                if total:
-                    progress.update(task, completed=done, total=total, state=f"{done} of {total} tasks")
+            with contextlib.suppress(Py4JError, ConnectionError):  # Java has ended: the job fails with the cause
+                while not finished.wait(REFRESH_S):
+                    done, total = _task_counts(spark)
+                    if total:
+                        progress.update(task, completed=done, total=total, state=f"{done} of {total} tasks")
 
         refresher = threading.Thread(target=refresh, name="progress", daemon=True)
         refresher.start()

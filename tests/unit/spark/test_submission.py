@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from skewless.cli.main import main
 from skewless.errors import ConfigurationError
@@ -110,3 +113,21 @@ def test_connector_of_an_older_pyspark_than_the_locked_one_is_downloaded(
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", version)
     assert len(job_runner._connector()) == packages
+
+
+def test_spark_running_progress_of_java_that_has_ended_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = threading.Event()
+
+    def ended(_spark: object) -> tuple[int, int]:
+        asked.set()
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(job_runner, "REFRESH_S", 0.001)
+    monkeypatch.setattr(job_runner, "_task_counts", ended)
+    nothing: Any = None
+    with job_runner._progress(nothing, "batch"):
+        assert asked.wait(10)
+    assert "Traceback" not in capsys.readouterr().err
