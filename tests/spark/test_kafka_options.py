@@ -60,3 +60,10 @@ def test_client_options_folder_of_authorities_has_those_that_openssl_reads(tmp_p
         (tmp_path / name).write_text(f"{name}\n")
     options = client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "tls": {"ca": str(tmp_path)}}))
     assert options["ssl.truststore.certificates"] == "0123abcd.0\n0123abcd.1\n"
+
+
+def test_client_options_of_librdkafka_alone_are_left_out() -> None:
+    common = {"client.rack": "a"}
+    settings = KafkaSettings.model_validate({"options": common | {"linger.ms": 0.5, "ssl.cipher.suites": "AES256-SHA"}})
+    own = {"bootstrap.servers", "security.protocol"}
+    assert {name: value for name, value in client_options(settings).items() if name not in own} == common

@@ -21,6 +21,8 @@ FETCH_WAIT_MS = 10
 """Time for which a broker delays the answer to a fetch at the end of a partition. A task that has read up to the end
 asks for the end offset next, and the broker answers the requests of a connection one after the other. With Kafka's
 default of 500 ms, each task would take half a second more."""
+_OTHER_VALUES = ("linger.ms", "ssl.cipher.suites")
+"""Options whose values differ: fractions of a ms, and OpenSSL's names of ciphers."""
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 """Names of the certificates that OpenSSL reads in a folder."""
 _OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
@@ -40,9 +42,9 @@ _JAAS = {
 def client_options(kafka: KafkaSettings) -> dict[str, str]:
     """Return the options of Kafka's Java client that correspond to `kafka` in the pipeline's file.
 
-    `kafka.options` are passed on by name. The Java client ignores unknown options.
+    `kafka.options` are passed on by name, unless the Java client has other values for it. It ignores unknown options.
     """
-    options = {name: str(value) for name, value in kafka.options.items()}
+    options = {name: str(value) for name, value in kafka.options.items() if name not in _OTHER_VALUES}
     options |= {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
     return options | _sasl(kafka) | _tls(kafka)
 
