@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ import msgspec
 
 from skewless import topology
 from skewless.config import topic_plan
-from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.pipeline_settings import PipelineSettings, TopicPattern
 from skewless.config.stage_start import StageStart, resolve
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.start_checks import (
@@ -42,6 +43,8 @@ BY_SOURCE = "source"
 """Name in `distribution` of the grouping of a query without a cost per tuple: a worker per source partition."""
 LOAD_STAGE = topology.writer("distribution").name
 """Stage that measures the load."""
+_PYTHON_ONLY = re.compile(r"\(\?[P(a]|\{,")
+"""What regular expressions of Python have, and those of Java do not: names of groups, conditions, `(?a)` and `{,n}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,12 @@ def _refusals(settings: PipelineSettings) -> Iterator[str]:
         yield "aggregator.emit_interval_s: results are emitted once per micro-batch: remove it, and set --trigger"
     if settings.source.skip_to:
         yield f"source.skip_to: skips records that were deleted, {only_stages}"
+    yield from _java_problems(settings.source.topics)
+
+
+def _java_problems(topics: object) -> Iterator[str]:
+    if isinstance(topics, TopicPattern) and (found := _PYTHON_ONLY.search(topics.match)):
+        yield f"source.topics.match: Spark reads it as a regular expression of Java, which has no {found[0]}: remove it"
 
 
 def unused_settings(settings: PipelineSettings) -> list[str]:

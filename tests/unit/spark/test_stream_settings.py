@@ -27,6 +27,7 @@ def pipeline(**sections: Any) -> PipelineSettings:
         ({"aggregator": {"emit_interval_s": 5}}, "aggregator.emit_interval_s"),
         ({"aggregator": {"top": {"n": 3, "by": "count"}}}, "aggregator.top"),
         ({"source": {"topic": "orders", "skip_to": {"0": 5}}}, "source.skip_to"),
+        ({"source": {"topics": {"match": "orders-(?P<zone>eu|us)"}}}, "source.topics.match"),
     ],
 )
 def test_stream_settings_that_change_results_are_refused_by_name(sections: dict[str, Any], named: str) -> None:
@@ -45,6 +46,7 @@ def test_stream_settings_only_of_the_stages_are_named() -> None:
         topics={"aggregator_partitions": 2},
     )
     check_settings(settings)
+    check_settings(pipeline(source={"topics": {"match": "orders-(?:eu|us)-.{1,3}"}}))
     assert unused_settings(settings) == [
         "router",
         "replicas",
