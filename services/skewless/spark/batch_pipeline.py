@@ -8,7 +8,7 @@ stream.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
-from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_type
 from pyspark.storagelevel import StorageLevel
 
 from skewless.algorithms.aggregates import (
@@ -43,6 +43,7 @@ from skewless.spark.partition_reader import (
     SplitId,
     SplitStatistics,
     resolve_lateness,
+    row_schema,
 )
 from skewless.spark.shuffle import repartition_keys
 from skewless.wire.aggregates import Numbers, aggregate_type, encode_json
@@ -157,36 +158,14 @@ def _invalid_by_reason(splits: Iterable[SplitStatistics]) -> dict[str, int]:
 
 
 def _read(records: DataFrame, plan: PartitionReadPlan) -> DataFrame:
-    partition_type = _source_partition_type(records)
-    partials = ", ".join(f"`{column.name}` {_spark_type(column.type)}" for column in plan.columns)
-    schema = (
-        f"source_partition {partition_type}, block bigint, first_offset bigint, kind string, deadline bigint, "
-        f"window {'bigint' if plan.windows.overlap == 1 else 'array<bigint>'}, key string, {partials}"
-    )
-    return records.mapInArrow(as_function(plan), schema).persist(StorageLevel.DISK_ONLY)
+    schema = row_schema(to_arrow_type(records.schema["source_partition"].dataType), plan)
+    return records.mapInArrow(plan, from_arrow_schema(schema)).persist(StorageLevel.DISK_ONLY)
 
 
 def _spark_type(arrow_type: pa.DataType) -> str:
     """Return Spark's name of an Arrow type."""
     name: str = from_arrow_type(arrow_type).simpleString()
     return name
-
-
-def _source_partition_type(rows: DataFrame) -> str:
-    """Return Spark's name of the type: int in Kafka, string (the path) in files."""
-    name: str = rows.schema["source_partition"].dataType.simpleString()
-    return name
-
-
-def as_function(
-    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Wrap a callable object in a function, because `mapInArrow` accepts only functions."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return task(batches)
-
-    return run
 
 
 def in_partitions(rows: DataFrame, partitions: int, number: str) -> DataFrame:
@@ -208,8 +187,7 @@ def _classified(rows: DataFrame, watermarks: Mapping[SplitId, int], to_reread: M
         return rows.withColumn("late", F.lit(False))
     splits = rows.sparkSession.createDataFrame(
         [(*split_id, watermark, split_id in to_reread) for split_id, watermark in watermarks.items()],
-        f"source_partition {_source_partition_type(rows)}, block bigint, first_offset bigint, watermark_ms bigint, "
-        "reread boolean",
+        rows.select(*SPLIT_ID).schema.add("watermark_ms", "long").add("reread", "boolean"),
     )
     joined = rows.join(F.broadcast(splits), [*SPLIT_ID], "left").where("reread is null or not reread")
     late = (F.col("kind") == TUPLE) & F.col("watermark_ms").isNotNull() & (F.col("deadline") < F.col("watermark_ms"))
@@ -313,7 +291,7 @@ def results(
     mapper = _mapper(settings, partitions, of)
     columns = fields(settings, of) | {"partition": "int"}
     schema = ", ".join(f"`{name}` {spark_type}" for name, spark_type in columns.items())
-    return result.partials.mapInArrow(as_function(mapper), schema)
+    return result.partials.mapInArrow(mapper, schema)
 
 
 def records(result: BatchResult, settings: PipelineSettings, partitions: int | None = None) -> DataFrame:
@@ -323,7 +301,7 @@ def records(result: BatchResult, settings: PipelineSettings, partitions: int | N
     """
     mapper = replace(_mapper(settings, partitions), numbers=settings.aggregator.numbers)
     schema = "key string, window_start bigint, window_end bigint, value binary, partition int"
-    return result.partials.mapInArrow(as_function(mapper), schema)
+    return result.partials.mapInArrow(mapper, schema)
 
 
 def _mapper(

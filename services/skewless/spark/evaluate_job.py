@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from skewless.spark import key_statistics, latency, shuffle, topic_rows
@@ -114,7 +115,7 @@ def sum_up(
     cells = blocks.where("kind = 'cells'")
     partials = _partials(runs).persist(StorageLevel.DISK_ONLY)
     executor_sums = cells.mapInArrow(
-        partial(key_statistics.sums, labels=labels), key_statistics.spark_schema(key_statistics.SUMS)
+        partial(key_statistics.sums, labels=labels), from_arrow_schema(key_statistics.SUMS)
     ).persist(StorageLevel.DISK_ONLY)
     try:
         sums = _rows(_merged_sums(executor_sums))
@@ -145,7 +146,7 @@ def _write_tables(cells: DataFrame, labels: Sequence[key_statistics.Labels], fol
         ("cells", key_statistics.cells, key_statistics.CELLS),
         ("keys", key_statistics.keys, key_statistics.KEYS),
     ):
-        rows = cells.mapInArrow(partial(read, labels=labels), key_statistics.spark_schema(columns))
+        rows = cells.mapInArrow(partial(read, labels=labels), from_arrow_schema(columns))
         rows.write.mode("overwrite").parquet(str(folder / name))
 
 

@@ -7,7 +7,7 @@ they are found in parallel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,7 +46,7 @@ _MERGED = f"{_VALID}, source_partition int, source_offset bigint"
 _SOURCE_NAMES = ["source_partition", "source_offset"]
 _COLUMN_NAMES = ["side", "partition", "offset", "id", "time", "value", "number", "reason"]
 
-Batches = Iterator[pa.RecordBatch]
+Batches = Iterable[pa.RecordBatch]
 
 
 def of_topic(records: DataFrame, side: Side, settings: JoinSideSettings) -> DataFrame:
@@ -130,7 +130,7 @@ def answer(
     `merged_records`), whose order then counts. Without them, records with the same id that are partitioned again are
     ordered by partition and offset. Reads the records at once. Spark finds the pairs when the rows are used.
     """
-    read = records.mapInArrow(_as_function(_Reader(plan, newest)), _READ).persist(StorageLevel.DISK_ONLY)
+    read = records.mapInArrow(_Reader(plan, newest), _READ).persist(StorageLevel.DISK_ONLY)
     counts = read.groupBy("side", "partition", "reason").agg(F.count("*").alias("rows"), F.max("time").alias("time"))
     groups = counts.collect()
     rules = plan.rules
@@ -156,8 +156,8 @@ def answer(
     # A group of records with the same id is in one task, in the order in which the mapper reads it.
     joined = on_time if merged is None else merged.drop(*_SOURCE_NAMES)
     ordered = joined.repartition("number", "id").sortWithinPartitions("number", "id", "side", "partition", "offset")
-    paired = ordered.mapInArrow(_as_function(_Pairs(plan, plan.watermarks(watermarks))), _ANSWER)
-    rows = paired.unionByName(valid.where(is_late).mapInArrow(_as_function(_Late(plan)), _ANSWER))
+    paired = ordered.mapInArrow(_Pairs(plan, plan.watermarks(watermarks)), _ANSWER)
+    rows = paired.unionByName(valid.where(is_late).mapInArrow(_Late(plan), _ANSWER))
     if merged is not None:
         rows = rows.unionByName(written_records(on_time).withColumn("decided", F.lit(True)))
     return JoinAnswer(
@@ -171,7 +171,7 @@ def answer(
 def merged_records(records: DataFrame, side: Side) -> DataFrame:
     """Convert rows of Spark's Kafka source, of left-records or right-records, to the valid records of the join."""
     columns = records.where("value is not null").select("partition", "offset", "key", "value")
-    return columns.mapInArrow(_as_function(_Merged(side)), _MERGED)
+    return columns.mapInArrow(_Merged(side), _MERGED)
 
 
 def written_records(valid: DataFrame) -> DataFrame:
@@ -191,7 +191,7 @@ class _Merged:
 
     side: Side
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             offsets = batch["offset"].to_numpy()
             rows = np.arange(len(offsets))
@@ -203,15 +203,6 @@ class _Merged:
             yield pa.record_batch(
                 [*read.drop_columns(["reason"]).columns, *sources], [*_COLUMN_NAMES[:-1], *_SOURCE_NAMES]
             )
-
-
-def _as_function(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
-    """Wrap a callable object in a function, because `mapInArrow` accepts only functions."""
-
-    def run(batches: Batches) -> Batches:
-        return task(batches)
-
-    return run
 
 
 def _with_watermark(records: DataFrame, rules: JoinRules) -> DataFrame:
@@ -232,7 +223,7 @@ class _Reader:
     plan: JoinPlan
     newest: int
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         keyed = self.plan.merged is None
         rules = {side: replace(side_rules(self.plan.sides[side]), keyed=keyed) for side in Side}
         for mixed in batches:
@@ -283,7 +274,7 @@ class _Late:
 
     plan: JoinPlan
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             outputs: list[OutputRecord] = []
             for (name, number), rows in _groups(batch, ["side", "partition"]):
@@ -303,7 +294,7 @@ class _Pairs:
     watermarks: Mapping[tuple[Side, int], int]
     """Watermark of each partition of both sides at its end."""
 
-    def __call__(self, batches: Batches) -> Batches:
+    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         for table in _whole_ids(batches):
             for (number,), rows in _groups(table, ["number"]):
                 yield self._paired(number, rows)

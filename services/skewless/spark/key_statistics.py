@@ -6,7 +6,7 @@ except for the cells and keys that are written as Parquet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,52 +18,54 @@ from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.spark.shuffle import collect
 from skewless.spark.topic_rows import merged_cells
 
-Columns = Mapping[str, str]
-"""Spark type of each column."""
-_ARROW_TYPES = {"string": pa.string(), "int": pa.int32(), "long": pa.int64()}
-
 SPANS = ("tick", "window", "run")
 """Spans of event time over which tuples are summed up. A whole run is one span, which starts at 0."""
-CELLS: Columns = {
-    "run": "string",
-    "grouping": "string",
-    "workers": "int",
-    "bucket": "long",
-    "tick": "long",
-    "window": "long",
-    "key": "string",
-    "worker": "int",
-    "tuples": "long",
-    "rows": "long",
-    "first_at": "long",
-    "last_at": "long",
-}
-KEYS: Columns = {
-    "run": "string",
-    "grouping": "string",
-    "workers": "int",
-    "key": "string",
-    "tuples": "long",
-    "held_by": "long",
-}
-SUMS: Columns = {
-    "kind": "string",
-    "span": "string",
-    "run": "int",
-    "segment": "int",
-    "span_start": "long",
-    "worker": "int",
-    "key_tuples": "long",
-    "tuples": "long",
-    "rows": "long",
-    "first_at": "long",
-    "last_at": "long",
-    "keys": "long",
-    "pairs": "long",
-    "max_workers": "long",
-    "key": "string",
-    "held_by": "long",
-}
+CELLS = pa.schema(
+    {
+        "run": pa.string(),
+        "grouping": pa.string(),
+        "workers": pa.int32(),
+        "bucket": pa.int64(),
+        "tick": pa.int64(),
+        "window": pa.int64(),
+        "key": pa.string(),
+        "worker": pa.int32(),
+        "tuples": pa.int64(),
+        "rows": pa.int64(),
+        "first_at": pa.int64(),
+        "last_at": pa.int64(),
+    }
+)
+KEYS = pa.schema(
+    {
+        "run": pa.string(),
+        "grouping": pa.string(),
+        "workers": pa.int32(),
+        "key": pa.string(),
+        "tuples": pa.int64(),
+        "held_by": pa.int64(),
+    }
+)
+SUMS = pa.schema(
+    {
+        "kind": pa.string(),
+        "span": pa.string(),
+        "run": pa.int32(),
+        "segment": pa.int32(),
+        "span_start": pa.int64(),
+        "worker": pa.int32(),
+        "key_tuples": pa.int64(),
+        "tuples": pa.int64(),
+        "rows": pa.int64(),
+        "first_at": pa.int64(),
+        "last_at": pa.int64(),
+        "keys": pa.int64(),
+        "pairs": pa.int64(),
+        "max_workers": pa.int64(),
+        "key": pa.string(),
+        "held_by": pa.int64(),
+    }
+)
 """Rows of four kinds; the columns that a kind does not have are null. `run` and `segment` are indices.
 
 - `load`: tuples and rows of a worker, and Kafka timestamps of the first and last record
@@ -71,15 +73,6 @@ SUMS: Columns = {
 - `size`: number of `keys` of a run that have `key_tuples` tuples each
 - `hottest`: an executor's candidates for the hottest keys, with their tuples and number of workers (`held_by`)
 """
-
-
-def spark_schema(columns: Columns) -> str:
-    """Return the columns as Spark's DDL."""
-    return ", ".join(f"{name} {spark_type}" for name, spark_type in columns.items())
-
-
-def _arrow_schema(columns: Columns) -> pa.Schema:
-    return pa.schema([(name, _ARROW_TYPES[spark_type]) for name, spark_type in columns.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +106,7 @@ def cells(batches: Iterable[pa.RecordBatch], labels: Sequence[Labels]) -> Iterat
             table["worker"].cast(pa.int32()),
             *(table[name] for name in ("tuples", "rows", "first_at", "last_at")),
         ]
-        yield from _batches(pa.table(columns, names=list(CELLS)))
+        yield from _batches(pa.table(columns, names=CELLS.names))
 
 
 def keys(batches: Iterable[pa.RecordBatch], labels: Sequence[Labels]) -> Iterator[pa.RecordBatch]:
@@ -121,7 +114,7 @@ def keys(batches: Iterable[pa.RecordBatch], labels: Sequence[Labels]) -> Iterato
     for run, table in _labelled_cells(batches, labels):
         by_key = _by_key(table, "run")
         columns = [*_label_columns(labels[run], by_key), by_key["key"], by_key["tuples"], by_key["held_by"]]
-        yield from _batches(pa.table(columns, names=list(KEYS)))
+        yield from _batches(pa.table(columns, names=KEYS.names))
 
 
 def sums(batches: Iterable[pa.RecordBatch], labels: Sequence[Labels]) -> Iterator[pa.RecordBatch]:
@@ -200,10 +193,9 @@ def _top_keys(by_key: pa.Table, span: str, limit: int) -> pa.Table:
 
 def _with_all_columns(rows: pa.Table, kind: str, span: str, run: int) -> pa.Table:
     """Add kind, span and run to the rows, and null columns for the others of SUMS."""
-    schema = _arrow_schema(SUMS)
     constants = {"kind": kind, "span": span, "run": run}
     columns: list[Any] = []
-    for field in schema:
+    for field in SUMS:
         name = span if field.name == "span_start" else field.name
         if field.name in constants:
             columns.append(pa.repeat(pa.scalar(constants[field.name], field.type), rows.num_rows))
@@ -211,7 +203,7 @@ def _with_all_columns(rows: pa.Table, kind: str, span: str, run: int) -> pa.Tabl
             columns.append(rows[name].cast(field.type))
         else:
             columns.append(pa.nulls(rows.num_rows, field.type))
-    return pa.table(columns, schema=schema)
+    return pa.table(columns, schema=SUMS)
 
 
 def _label_columns(label: Labels, table: pa.Table) -> list[pa.Array]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from skewless.lab.simulation.planning import plan as planning_of
 from skewless.lab.simulation.recommend import Demand
@@ -17,16 +18,14 @@ from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan
 from skewless.spark import kafka_source, user_module
 from skewless.spark.record_columns import record_columns
 
-BLOCKS = "partition int, progress double, block binary, tuples long, late long, bad long, first_ms long, last_ms long"
-"""Columns of `Block`."""
-_BLOCK_TYPES = (pa.int32(), pa.float64(), pa.binary(), *([pa.int64()] * 5))
+BLOCKS = pa.schema(zip(Block._fields, (pa.int32(), pa.float64(), pa.binary(), *([pa.int64()] * 5)), strict=True))
 
 
 def blocks_of(records: DataFrame, read_plan: ReadPlan) -> DataFrame:
     """Parse records of Spark's Kafka source into blocks of tuples. Each task must read its part in offset order."""
     user_module.send(records.sparkSession, read_plan.splitter)
     columns = kafka_source.of_topic(records, read_plan.splitter)
-    return columns.mapInArrow(partial(to_blocks, read_plan=read_plan), BLOCKS)
+    return columns.mapInArrow(partial(to_blocks, read_plan=read_plan), from_arrow_schema(BLOCKS))
 
 
 def to_blocks(batches: Iterator[pa.RecordBatch], read_plan: ReadPlan) -> Iterator[pa.RecordBatch]:
@@ -42,8 +41,7 @@ def to_blocks(batches: Iterator[pa.RecordBatch], read_plan: ReadPlan) -> Iterato
 
 
 def _row(block: Block) -> pa.RecordBatch:
-    columns = (pa.array([value], type_) for value, type_ in zip(block, _BLOCK_TYPES, strict=True))
-    return pa.record_batch(list(columns), names=list(Block._fields))
+    return pa.RecordBatch.from_pylist([block._asdict()], schema=BLOCKS)
 
 
 def plan(records: DataFrame, read_plan: ReadPlan, simulation: Simulation, demand: Demand) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from skewless.kafka.consumer.offsets import OffsetReader, offset_consumer
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import kafka_options, user_module
-from skewless.spark.batch_pipeline import as_function, in_partitions
+from skewless.spark.batch_pipeline import in_partitions
 from skewless.spark.state_process import Address
 from skewless.spark.stream_merge import (
     MERGED,
@@ -262,12 +262,12 @@ class StreamJob:
         tasks = spread(ranges, spark.sparkContext.defaultParallelism)
         split = self._split_task(now)
         numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-        rows = numbers.mapInArrow(as_function(ReadTask(split, tasks)), ROWS)
+        rows = numbers.mapInArrow(ReadTask(split, tasks), ROWS)
         if self._settings.worker.cost.is_free:
             return rows
         count = min(self._settings.router.workers, spark.sparkContext.defaultParallelism)
         numbered = in_partitions(rows.withColumn("task", F.col("partition") % count), count, "task")
-        return numbered.mapInArrow(as_function(WorkTask(self._settings, split.partition_counts)), ROWS)
+        return numbered.mapInArrow(WorkTask(self._settings, split.partition_counts), ROWS)
 
     def _split_task(self, now: int) -> SplitTask:
         counts: dict[str, int] = {}
@@ -334,7 +334,7 @@ class StreamJob:
         # In descending order, so that the longest task starts first: that of the load gets all partials.
         ordered = blocks.withColumn("order", F.lit(task.load_task) - F.col("task"))
         numbered = in_partitions(ordered, task.load_task + 1, "order").drop("order")
-        outcomes = _outcomes(numbered.mapInArrow(as_function(task), OUTCOMES))
+        outcomes = _outcomes(numbered.mapInArrow(task, OUTCOMES))
         self._holders = {merged.number: merged.holder for merged in outcomes.merged if merged.holder is not None}
         return outcomes
 

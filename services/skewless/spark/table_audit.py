@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from skewless import topology
@@ -46,8 +47,6 @@ KEY_ID = "key_id"
 """Field of the ids of keys, which only a row with a wrong one has."""
 _OFFSET, _REFUSED, _ROW = "offset", "refused", "row"
 """Kinds of the rows that the reading task returns."""
-_COLUMNS = "_kind string, _partition int, _next_offset bigint, _checkpoint string, _key_id string, _needed_id string"
-"""Their first columns. No result has such a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,7 @@ def read(spark: SparkSession, settings: PipelineSettings, since: int | None) -> 
         partitions=settings.topics.aggregator_partitions,
         since=since,
     )
-    schema = f"{_COLUMNS}, {', '.join(f'`{name}` {spark_type}' for name, spark_type in fields.items())}"
-    rows = spark.range(0, 1, numPartitions=1).mapInArrow(batch_pipeline.as_function(task), schema)
+    rows = spark.range(0, 1, numPartitions=1).mapInArrow(task, from_arrow_schema(pa.schema(task.types)))
     rows = rows.persist(StorageLevel.DISK_ONLY)
     try:
         offsets = rows.where(F.col("_kind") == _OFFSET).select("_partition", "_next_offset", "_checkpoint").collect()
@@ -185,13 +183,14 @@ class _ReadTask:
         return pa.record_batch(
             [
                 pa.array([kind] * size if name == "_kind" else columns.get(name, [None] * size), arrow_type)
-                for name, arrow_type in self._types.items()
+                for name, arrow_type in self.types.items()
             ],
-            list(self._types),
+            list(self.types),
         )
 
     @property
-    def _types(self) -> dict[str, pa.DataType]:
+    def types(self) -> dict[str, pa.DataType]:
+        """Types of the columns of the rows. No result has the name of one of the first columns."""
         first = {"_kind": pa.string(), "_partition": pa.int32(), "_next_offset": pa.int64(), "_checkpoint": pa.string()}
         first |= {"_key_id": pa.string(), "_needed_id": pa.string()}
         bounds = {"key": pa.string(), "window_start": pa.int64(), "window_end": pa.int64()}
