@@ -82,7 +82,6 @@ class TriggerProgress:
 
     number: int
     records: int
-    tuples: int
     late: int
     dead_letters: int
     results: int
@@ -411,7 +410,6 @@ class StreamJob:
         return TriggerProgress(
             number=number,
             records=sum(of_source.records for of_source in progress),
-            tuples=sum(of_source.tuples for of_source in progress),
             late=sum(of_source.late for of_source in progress),
             dead_letters=sum(of_source.dead_letters for of_source in progress),
             results=sum(task.results for task in merged),

@@ -70,8 +70,6 @@ class Merged(msgspec.Struct):
     """That of the task."""
     results: int = 0
     open_windows: int = 0
-    keys: int = 0
-    """Keys of the open windows."""
     holder: Address | None = None
     """Process that holds the windows; None if none does."""
 
@@ -291,8 +289,8 @@ def _merge_and_commit(task: MergeTask, number: int, held: _Held, blocks: Sequenc
     held.batch = task.batch
     measures = merger.measures()
     held.state_bytes = int(measures["skewless_state_bytes"])
-    open_windows, keys = (measures.get(f"skewless_aggregator_{name}", 0) for name in ("open_windows", "keys"))
-    return Merged(number, producer.sent["aggregates"].records - before, int(open_windows), int(keys))
+    open_windows = int(measures.get("skewless_aggregator_open_windows", 0))
+    return Merged(number, producer.sent["aggregates"].records - before, open_windows)
 
 
 def _metadata(task: MergeTask, checkpoint: str) -> str:

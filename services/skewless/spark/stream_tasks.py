@@ -51,7 +51,6 @@ class SourceProgress(msgspec.Struct):
     """Largest event time in ms so far, also of earlier micro-batches."""
     newest_ms: int = 0
     """Kafka timestamp of the last record in ms."""
-    tuples: int = 0
     late: int = 0
     dead_letters: int = 0
 
@@ -162,7 +161,7 @@ class _Splitter:
     def process(self, batch: MessageBatch) -> None:
         """Process the next records of a source partition."""
         source = self._sources.get(batch.source) or self._open(batch.source)
-        tuples_before, timed_before = self._splitter.tuples, self._splitter.timed_records
+        timed_before = self._splitter.timed_records
         outputs = [*self._splitter.process(batch, self._task.now), *self._splitter.held_records(batch.source)]
         tuples = [output for output in outputs if output.topic == "tuples"]
         if tuples and source.router is not None:
@@ -175,7 +174,6 @@ class _Splitter:
         progress = source.progress
         progress.records += len(batch.messages)
         progress.timed_records += self._splitter.timed_records - timed_before
-        progress.tuples += self._splitter.tuples - tuples_before
         progress.next_offset, progress.newest_ms = batch.next_offset, batch.last_timestamp
         if self._worker.wants_commit:
             self._flush()
