@@ -190,15 +190,13 @@ def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings, 
     `name` is the column that follows the window in the Kafka key.
     """
     expected_by_record_key = expected.select(
-        F.concat_ws("/", F.col("window_start").cast("string"), F.col(name).cast("string")).alias("record_key"),
+        batch_pipeline.record_key(name),
         F.col("partition").alias("key_partition"),
         F.struct(*batch_pipeline.fields(settings)).alias("expected"),
     )
     joined = expected_by_record_key.join(latest, "record_key", "full_outer")
-    key_parts = F.split("record_key", "/", 2)
     return joined.select(
-        key_parts[0].try_cast("bigint").alias("window_start"),
-        F.get(key_parts, F.lit(1)).alias("key"),  # null for a foreign key
+        *batch_pipeline.of_record_key(),
         F.coalesce("key_partition", "partition").alias("partition"),
         "expected",
         "found",
@@ -209,11 +207,16 @@ def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings, 
 def _left_out(rows: DataFrame, closed_until: Mapping[int, int], since: int | None) -> Column:
     """Return the reason why a row cannot be compared, or null if it can."""
     window_end = F.coalesce(rows["expected.window_end"], rows["found.window_end"])
-    map_items = [F.lit(item) for partition_and_time in closed_until.items() for item in partition_and_time]
-    limit = F.create_map(*map_items)[F.col("partition")] if map_items else F.lit(None).cast("bigint")
+    limit = by_partition(closed_until, F.col("partition"))
     is_open = limit.isNull() | ((limit < MAX_WATERMARK) & (window_end > limit))
     is_too_old = F.col("window_start") < since if since is not None else F.lit(False)
     return F.when(is_too_old, TOO_OLD).when(is_open, NOT_CLOSED)
+
+
+def by_partition(values: Mapping[int, int], partition: Column) -> Column:
+    """Return the value of a partition, null if it has none."""
+    items = [F.lit(item) for pair in values.items() for item in pair]
+    return F.create_map(*items)[partition] if items else F.lit(None).cast("bigint")
 
 
 def _with_expired_left_out(

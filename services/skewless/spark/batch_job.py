@@ -127,8 +127,8 @@ class Topic:
         return dict(sizes.asDict())
 
     def _send(self, rows: DataFrame) -> None:
-        key = F.concat_ws("/", rows["window_start"].cast("string"), rows["key"])
-        records = rows.select(key.cast("binary").alias("key"), "value", _headers(), "partition")
+        key = batch_pipeline.record_key().cast("binary").alias("key")
+        records = rows.select(key, "value", _headers(), "partition")
         kafka_options.write(records, self.settings.kafka, self.name)
 
 

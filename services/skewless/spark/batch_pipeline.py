@@ -263,6 +263,17 @@ def fields(settings: PipelineSettings, of: Sequence[ResultField] | None = None) 
     return {"key": "string", "window_start": "bigint", "window_end": "bigint", **parts, **types}
 
 
+def record_key(name: str = "key") -> Column:
+    """Return the Kafka key of a result: the start of its window, and what the column `name` has."""
+    return F.concat_ws("/", F.col("window_start").cast("string"), F.col(name).cast("string")).alias("record_key")
+
+
+def of_record_key() -> tuple[Column, Column]:
+    """Return the window and the key that are in a column `record_key`; null for a foreign one."""
+    parts = F.split("record_key", "/", 2)
+    return parts[0].try_cast("bigint").alias("window_start"), F.get(parts, F.lit(1)).alias("key")
+
+
 def newest_results(records: DataFrame, settings: PipelineSettings, *columns: Column) -> DataFrame:
     """Return the last record of each Kafka key: `record_key`, `value`, `partition`, `result`, and these aggregations.
 

@@ -31,6 +31,7 @@ from skewless.spark.audit_job import (
     NOT_CLOSED,
     TOO_OLD,
     UNEXPECTED,
+    by_partition,
     differences_of,
     summary,
 )
@@ -97,7 +98,7 @@ def read(spark: SparkSession, settings: PipelineSettings, since: int | None) -> 
     rows = rows.persist(StorageLevel.DISK_ONLY)
     try:
         offsets = rows.where(F.col("_kind") == _OFFSET).select("_partition", "_next_offset", "_checkpoint").collect()
-        record_key = F.concat_ws("/", F.col("window_start").cast("string"), "key").alias("record_key")
+        record_key = batch_pipeline.record_key()
         found = rows.where(F.col("_kind") == _ROW).select(
             record_key,
             F.col("_partition").alias("partition"),
@@ -214,7 +215,7 @@ def compared_with_topic(
     names = [*batch_pipeline.fields(settings), "revision"]
     joined = _newest(aggregates, settings).join(table.rows, "record_key", "full_outer")
     joined = joined.where("expected is not null or found is not null")
-    stored_until = F.coalesce(_by_partition(table.offsets, F.col("topic_partition")), F.lit(0))
+    stored_until = F.coalesce(by_partition(table.offsets, F.col("topic_partition")), F.lit(0))
     not_stored = F.col("offset") >= stored_until
     with _compared(joined, table.refused, F.when(not_stored, NOT_STORED), names, since, first) as comparison:
         yield comparison
@@ -238,14 +239,12 @@ def compared_with_answer(  # noqa: PLR0913 - by name
     names = list(batch_pipeline.fields(settings, results))
     rows = batch_pipeline.results(answer, settings, of=results)
     expected = rows.select(
-        F.concat_ws("/", F.col("window_start").cast("string"), "key").alias("record_key"),
+        batch_pipeline.record_key(),
         F.col("partition").alias("answer_partition"),
         F.struct(*names).alias("expected"),
     )
     joined = expected.join(table.rows, "record_key", "full_outer")
-    limit = F.coalesce(
-        _by_partition(complete_until, F.coalesce("answer_partition", "partition")), F.lit(-MAX_WATERMARK)
-    )
+    limit = F.coalesce(by_partition(complete_until, F.coalesce("answer_partition", "partition")), F.lit(-MAX_WATERMARK))
     end = F.coalesce("expected.window_end", "found.window_end")
     is_open = (limit < MAX_WATERMARK) & (end > limit)
     with _compared(joined, table.refused, F.when(is_open, NOT_CLOSED), names, since, first) as comparison:
@@ -261,22 +260,12 @@ def _newest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     return newest.drop("value").withColumnsRenamed({"partition": "topic_partition", "result": "expected"})
 
 
-def _by_partition(values: Mapping[int, int], partition: Column) -> Column:
-    """Return the value of a partition, null if it has none."""
-    items = [F.lit(item) for pair in values.items() for item in pair]
-    return F.create_map(*items)[partition] if items else F.lit(None).cast("bigint")
-
-
 @contextlib.contextmanager
 def _compared(  # noqa: PLR0913, PLR0917 - of this module alone
     joined: DataFrame, refused: DataFrame, incomplete: Column, names: Sequence[str], since: int | None, first: int
 ) -> Iterator[TableComparison]:
-    key_parts = F.split("record_key", "/", 2)
-    rows = (
-        joined.withColumn("window_start", key_parts[0].try_cast("bigint"))
-        .withColumn("key", F.get(key_parts, F.lit(1)))  # null for a foreign key
-        .join(refused.withColumn("refused", F.lit(True)), "record_key", "left")
-    )
+    rows = joined.select("*", *batch_pipeline.of_record_key())
+    rows = rows.join(refused.withColumn("refused", F.lit(True)), "record_key", "left")
     too_old = F.when(F.col("window_start") < since, TOO_OLD) if since is not None else F.lit(None).cast("string")
     rows = rows.withColumn("expected", F.col("expected").withField(KEY_ID, F.col("needed_id")))
     names = [*names, KEY_ID]
