@@ -35,7 +35,7 @@ from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 from skewless.lab.simulation.tuple_blocks import ReadPlan
 from skewless.spark import kafka_options
 from skewless.spark.evaluate_job import evaluate
-from skewless.spark.evaluate_run import read_range, recorded
+from skewless.spark.evaluate_run import run_of
 from skewless.spark.plan_job import plan
 from skewless.spark.report.evaluation_report import report
 from skewless.wire.columns import read_table
@@ -64,7 +64,7 @@ def evaluation(
         abort_tuples(pipeline)
         # No stage reads these topics any more, so the pipeline stays exact for the tests that audit it.
         write_foreign_records(pipeline, "distribution", "aggregator-changelog")
-    runs = [recorded(spark, each.settings, read_range(each.settings)) for each in pipelines]
+    runs = [run_of(each.settings) for each in pipelines]
     return evaluate(spark, runs, tmp_path_factory.mktemp("evaluation"))
 
 
@@ -355,7 +355,7 @@ def test_evaluate_completed_tuples_are_those_of_the_partials_in_the_order_of_the
 
 def test_evaluate_and_the_table_of_the_demo_have_the_same_figures(run: tuple[Pipeline, dict[str, Any]]) -> None:
     pipeline, found = run
-    shown = live_comparison.measured(pipeline.settings, read_range(pipeline.settings).offsets)
+    shown = live_comparison.measured(run_of(pipeline.settings))
     assert (shown.tuples, shown.waiting) == (found["completed"]["tuples"], found["completed"]["waiting"])
     assert shown.tuples_per_s == found["completed"]["tuples_per_s"]
     assert (shown.max_over_avg, shown.replication_factor) == near((found["max_over_avg"], found["replication_factor"]))

@@ -28,8 +28,9 @@ from skewless.spark.batch_pipeline import in_partitions
 from skewless.spark.comparison import comparisons
 from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
+from skewless.spark.evaluate_run import PipelineRun, nothing_to_evaluate
 from skewless.spark.evaluation_json import NAMES, measures_of_run
-from skewless.spark.pipeline_run import PipelineRun, nothing_to_evaluate, read_distributions, records, union
+from skewless.spark.pipeline_run import read_distributions, records, union
 from skewless.wire.distribution import TickDistribution
 
 
@@ -157,7 +158,7 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 def _check_not_empty(runs: Sequence[PipelineRun], runs_with_tuples: set[int]) -> None:
     for index, run in enumerate(runs):
         if index not in runs_with_tuples:
-            raise nothing_to_evaluate(run.settings, is_whole=run.is_whole)
+            raise nothing_to_evaluate(run)
 
 
 def _merged_sums(executor_sums: DataFrame) -> DataFrame:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import SkewlessError
 from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.kafka.settings import KafkaSettings
@@ -35,7 +34,7 @@ from skewless.lab.progress import report_progress
 from skewless.operations.live_page.cards import Card
 from skewless.operations.live_page.server import LivePage, served
 from skewless.spark.comparison import summary
-from skewless.spark.evaluate_run import ReadRange, evaluated, read_range, write_report
+from skewless.spark.evaluate_run import PipelineRun, evaluated, run_of, write_report
 from skewless.spark.report import require_packages
 from skewless.topology import needed_stages, table_stage
 from skewless.wire.window_counts import differences
@@ -71,7 +70,7 @@ class Demo:
         self.reference = ReferenceResult()
         self.live_results: list[LiveResult] = []
         self.result: RunResult | None = None
-        self._runs: list[tuple[PipelineSettings, ReadRange]] = []
+        self._runs: list[PipelineRun] = []
         self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
         # All pipelines start as forks of one process, which imports the code of the stages once.
         stages = needed_stages(plan.pipeline("localhost:9092", 1, plan.database))
@@ -138,7 +137,7 @@ class Demo:
                 update(elapsed_s, snapshots)
                 self._page.show(live_cards(progress))
 
-            ranges = compare(
+            self._runs = compare(
                 pipelines,
                 self._plan.stream_rate,
                 self._folder,
@@ -147,8 +146,7 @@ class Demo:
                 on_crash=self._print_event,
                 on_start=self._watch,
             )
-        self._runs = [(settings, ranges[grouping]) for grouping, settings in pipelines.items()]
-        self.live_results = [measured(settings, to_read.offsets) for settings, to_read in self._runs]
+        self.live_results = [measured(run) for run in self._runs]
         self._live_cards = result_cards(self.live_results, progress.snapshots)
         self._page.show(self._live_cards)
         rates = ", ".join(f"{result.grouping} {result.tuples_per_s:,.0f}" for result in self.live_results)
@@ -199,7 +197,7 @@ class Demo:
 
             snapshots = drain(settings, self._folder, show, self._print_event, self._watch, host=self._host)
         seconds = time.monotonic() - progress.started
-        self._runs.append((settings, read_range(settings)))
+        self._runs.append(run_of(settings))
         counts = read_counts(settings)
         result = RunResult(
             grouping=settings.router.grouping,

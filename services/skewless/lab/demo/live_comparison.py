@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,11 +27,8 @@ from skewless.lab.local.supervisor import Supervisor
 from skewless.spark import topic_rows
 from skewless.spark.comparison import Compared
 from skewless.spark.completion import completion_of
-from skewless.spark.evaluate_run import ReadRange, end_offsets, read_range
+from skewless.spark.evaluate_run import PipelineRun, end_offsets, run_of
 from skewless.spark.load_measures import loads_of
-
-if TYPE_CHECKING:
-    from skewless.spark.kafka_options import TopicRanges
 
 POLL_S = 0.02
 START_TIMEOUT_S = 90.0
@@ -75,10 +71,10 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
     on_snapshots: OnSnapshots,
     on_crash: OnCrash,
     on_start: OnStart,
-) -> dict[str, ReadRange]:
+) -> list[PipelineRun]:
     """Run the pipelines on the same stream of `rate` tuples per second for STREAM_S seconds.
 
-    The host starts the processes. Returns by grouping where the stream is in the topics of its pipeline.
+    The host starts the processes. Returns where the stream is in the topics of each pipeline.
 
     The first tuple is sent ahead and is not measured: the stream begins when each pipeline has counted it. Calls
     `on_start` once, `on_snapshots` every SCRAPE_INTERVAL_S, and `on_crash` when a process has crashed. Raises
@@ -103,7 +99,7 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
     finally:
         running.stop()
         producer.close()
-    return {grouping: read_range(settings, starts[grouping]) for grouping, settings in pipelines.items()}
+    return [run_of(settings, starts[grouping]) for grouping, settings in pipelines.items()]
 
 
 class _Running:
@@ -182,10 +178,11 @@ def _send(
         running.wait(POLL_S)
 
 
-def measured(settings: PipelineSettings, ranges: TopicRanges) -> LiveResult:
-    """Measure a pipeline from these records of its topics, as `skewless evaluate` does."""
-    sent = list(topic_rows.cells(_records(settings, "worker-input", ranges), settings.aggregator.window_ms))
-    partials = list(topic_rows.partial_rows(_records(settings, "partials", ranges), settings.aggregator.windows))
+def measured(run: PipelineRun) -> LiveResult:
+    """Measure a run, as `skewless evaluate` does."""
+    settings = run.settings
+    sent = list(topic_rows.cells(_records(run, "worker-input"), settings.aggregator.window_ms))
+    partials = list(topic_rows.partial_rows(_records(run, "partials"), run.windows))
     progress = [rows for cells in sent for rows in topic_rows.arrivals(cells)]
     progress += [rows for counted in partials for rows in topic_rows.completions(counted)]
     completion, cells = completion_of(pa.Table.from_batches(progress)), pa.Table.from_batches(sent)
@@ -202,9 +199,9 @@ def measured(settings: PipelineSettings, ranges: TopicRanges) -> LiveResult:
     )
 
 
-def _records(settings: PipelineSettings, topic: str, ranges: TopicRanges) -> Iterator[pa.RecordBatch]:
+def _records(run: PipelineRun, topic: str) -> Iterator[pa.RecordBatch]:
     """Yield the records of a topic with the columns that `topic_rows` reads, without tombstones."""
-    for partition, messages in read_ranges(settings.kafka, settings.topic(topic), ranges[topic]):
+    for partition, messages in read_ranges(run.settings.kafka, run.settings.topic(topic), run.offsets[topic]):
         records = [message for message in messages if message.value() is not None]  # a watermark has no value
         yield pa.record_batch(
             {
