@@ -5,7 +5,7 @@ A row maps column names to values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -38,20 +38,12 @@ class Sums:
     `latency` is of the tuples that were completed, `waiting_for` of those that still wait; None if there are none.
     """
 
-    def of(self, run: str) -> Sums:
-        """Return the rows of one run."""
-        return self._filtered(lambda row: bool(row["run"] == run))
-
     def where(self, **values: object) -> Sums:
-        """Return the rows of one grouping and number of workers. Rows without these columns are included."""
-        return self._filtered(lambda row: all(row.get(name, value) == value for name, value in values.items()))
-
-    def _filtered(self, is_selected: Callable[[Mapping[str, Any]], bool]) -> Sums:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Sums(**{name: _filtered(rows, is_selected) for name, rows in values.items()})
+        """Return the rows of a run, or of a grouping and number of workers. Rows without these columns are included."""
+        return Sums(**{field.name: _selected(getattr(self, field.name), values) for field in fields(self)})
 
 
-def _filtered(rows: RowsBy | Rows, is_selected: Callable[[Mapping[str, Any]], bool]) -> Any:
+def _selected(rows: RowsBy | Rows, values: Mapping[str, object]) -> Any:
     if isinstance(rows, Mapping):
-        return {name: _filtered(part, is_selected) for name, part in rows.items()}
-    return [row for row in rows if is_selected(row)]
+        return {name: _selected(part, values) for name, part in rows.items()}
+    return [row for row in rows if all(row.get(name, value) == value for name, value in values.items())]

@@ -63,7 +63,7 @@ def measures_of_run(
     settings: PipelineSettings, offsets: Mapping[str, Any], distributions: Sequence[TickDistribution], sums: Sums
 ) -> list[dict[str, Any]]:
     """Return all measures of a pipeline's run: one object per grouping and number of workers, in the order of time."""
-    run_sums = sums.of(settings.name)
+    run_sums = sums.where(run=settings.name)
     ticks = sorted(run_sums.loads["tick"], key=_by_tick)
     segments = dict.fromkeys((row["grouping"], row["workers"]) for row in ticks)
     return [

@@ -37,17 +37,11 @@ class SourceRange(NamedTuple):
     """The offset after the last one."""
 
 
-class Planned(NamedTuple):
-    """What Spark has planned for a micro-batch."""
+def planned(spark: SparkSession, checkpoint: str, number: int) -> tuple[int, Mapping[TopicPartition, int]]:
+    """Return the wall-clock time of a micro-batch in ms, and the offset after the last one by source partition.
 
-    now: int
-    """Wall-clock time in ms."""
-    ends: Mapping[TopicPartition, int]
-    """The offset after the last one, by source partition."""
-
-
-def planned(spark: SparkSession, checkpoint: str, number: int) -> Planned:
-    """Return what Spark's checkpoint says about a micro-batch."""
+    Both are in Spark's checkpoint.
+    """
     # Spark's function for a micro-batch gets its records, and not their offsets.
     context = spark.sparkContext
     java, hadoop = context._jvm, context._jsc.hadoopConfiguration()  # noqa: SLF001
@@ -63,7 +57,7 @@ def planned(spark: SparkSession, checkpoint: str, number: int) -> Planned:
         for topic, of_topic in json.loads(offsets).items()
         for partition, end in of_topic.items()
     }
-    return Planned(json.loads(metadata)["batchTimestampMs"], ends)
+    return json.loads(metadata)["batchTimestampMs"], ends
 
 
 def spread(ranges: Iterable[SourceRange], cores: int) -> list[list[SourceRange]]:
