@@ -45,7 +45,7 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
     from skewless.spark.gateway import end_of_java
     from skewless.spark.spark_session import session
 
-    options = _submitted_options(command_options) if is_submitted() else _options(command_options)
+    options = _options(command_options)
     with contextlib.ExitStack() as stack:
         # Java exits when its connection to this process ends. An interrupt during the start leaves Java without a
         # connection, so it must be terminated explicitly.
@@ -107,18 +107,23 @@ def _check_classic(master: str | None) -> None:
 
 
 def _options(command_options: Mapping[str, Any]) -> SparkOptions:
-    """Return the options of a session for which this process starts Java."""
-    from skewless.spark.spark_session import SparkOptions
+    """Return the options of a session. Those of Java are left out if spark-submit has started Java."""
+    from skewless.spark.spark_session import SparkOptions, submitted_settings
 
-    packages = command_options["packages"] or _connector()
-    options = SparkOptions(
-        master=command_options["master"] or LOCAL,
-        jars=() if packages else tuple(map(str, jars.ensure("spark"))),
-        packages=packages,
-        memory=command_options["driver_memory"],
-        settings=tuple(map(_setting, command_options["conf"])),
-        ui=command_options["ui"],
-    )
+    settings = tuple(map(_setting, command_options["conf"]))
+    if is_submitted():
+        submitted = submitted_settings()
+        options = SparkOptions(submitted["spark.master"], settings=settings, submitted=submitted)
+    else:
+        packages = command_options["packages"] or _connector()
+        options = SparkOptions(
+            master=command_options["master"] or LOCAL,
+            jars=() if packages else tuple(map(str, jars.ensure("spark"))),
+            packages=packages,
+            memory=command_options["driver_memory"],
+            settings=settings,
+            ui=command_options["ui"],
+        )
     return _with_archive(options) if command_options["ship"] else options
 
 
@@ -136,16 +141,6 @@ def _connector() -> tuple[str, ...]:
 def _minor(version: str) -> tuple[int, ...]:
     """Return the major and the minor number of a version."""
     return tuple(map(int, version.split(".")[:2]))
-
-
-def _submitted_options(command_options: Mapping[str, Any]) -> SparkOptions:
-    """Return the options of a session whose Java spark-submit has started."""
-    from skewless.spark.spark_session import SparkOptions, submitted_settings
-
-    submitted = submitted_settings()
-    settings = tuple(map(_setting, command_options["conf"]))
-    options = SparkOptions(submitted["spark.master"], settings=settings, submitted=submitted)
-    return _with_archive(options) if command_options["ship"] else options
 
 
 def _with_archive(options: SparkOptions) -> SparkOptions:

@@ -89,6 +89,16 @@ def lines(
     )
 
 
+def over_workers(
+    runs: Sequence[Mapping[str, Any]], measure: str, y_title: str, bound: tuple[str, float] | None = None
+) -> Figure:
+    """Return a chart of a measure of runs over their number of workers, with a line per grouping."""
+    series: dict[str, list[tuple[float, float | None]]] = {}
+    for run in runs:
+        series.setdefault(run["grouping"], []).append((run["workers"], run[measure]))
+    return lines(series, y_title, x_title="workers", bound=bound)
+
+
 def bars(series: Mapping[str, Mapping[str, float]], y_title: str) -> Figure:
     """Return a chart with groups of bars; `series`: values by group, by name of the colour."""
     traces = [

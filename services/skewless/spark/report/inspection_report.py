@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from skewless.spark.report.charts import bars, lines
+from skewless.spark.report.charts import bars, over_workers
 from skewless.spark.report.html_page import Figure, render
 
 
@@ -15,7 +15,7 @@ def report(inspection: Mapping[str, Any]) -> str:
     chosen = keys[0] if keys else None
     figures: dict[str, list[Figure]] = {
         "keys": [_hottest(chosen)] if chosen and chosen["top"] else [],
-        "loads": [_max_over_avg(inspection["loads"])] if inspection["loads"] else [],
+        "loads": [over_workers(inspection["loads"], "max_over_avg", "max/avg")] if inspection["loads"] else [],
         "partitions": [bars({"records": inspection["partitions"]["records"]}, "records")],
     }
     return render(
@@ -33,13 +33,6 @@ def report(inspection: Mapping[str, Any]) -> str:
 
 def _hottest(key: Mapping[str, Any]) -> Figure:
     return bars({"share": {entry["key"]: entry["share"] for entry in key["top"]}}, "share of the tuples")
-
-
-def _max_over_avg(loads: Sequence[Mapping[str, Any]]) -> Figure:
-    series: dict[str, list[tuple[float, float | None]]] = {}
-    for load in loads:
-        series.setdefault(load["grouping"], []).append((load["workers"], load["max_over_avg"]))
-    return lines(series, "max/avg", x_title="workers")
 
 
 def _candidate_row(key: Mapping[str, Any]) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from skewless.lab.simulation.recommend import rows_per_tuple
-from skewless.spark.report.charts import lines
-from skewless.spark.report.html_page import Figure, render
+from skewless.spark.report.charts import over_workers
+from skewless.spark.report.html_page import render
 
 Candidate = Mapping[str, Any]
 
@@ -54,10 +54,10 @@ def report(plan: Mapping[str, Any]) -> str:
     candidates: Sequence[Candidate] = plan["candidates"]
     required = ("required", demand["wanted"]) if demand["rate"] is not None else None
     figures = {
-        "capacity": [_over_workers(candidates, "max_rate", "tuples/s", required)],
+        "capacity": [over_workers(candidates, "max_rate", "tuples/s", required)],
         "imbalance": [
-            _over_workers(candidates, "max_over_avg", "max/avg"),
-            _over_workers(candidates, "replication_factor", "workers per key"),
+            over_workers(candidates, "max_over_avg", "max/avg"),
+            over_workers(candidates, "replication_factor", "workers per key"),
         ],
     }
     return render(
@@ -72,15 +72,6 @@ def report(plan: Mapping[str, Any]) -> str:
         names=NAMES,
         offsets=[[partition, f"{first:,}", f"{end:,}"] for partition, (first, end) in plan["offsets"].items()],
     )
-
-
-def _over_workers(
-    candidates: Sequence[Candidate], measure: str, title: str, bound: tuple[str, float] | None = None
-) -> Figure:
-    series: dict[str, list[tuple[float, float | None]]] = {}
-    for candidate in candidates:
-        series.setdefault(candidate["grouping"], []).append((candidate["workers"], candidate[measure]))
-    return lines(series, title, x_title="W", bound=bound)
 
 
 def _candidate_rows(candidates: Sequence[Candidate]) -> list[list[str]]:
