@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from integration.sql.test_merge import delta
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
 from skewless.operations.results import table, topic
+from skewless.sql.table_reader import StoredRow, TableSnapshot
 
 MINUTE = 60_000
 
@@ -81,6 +83,21 @@ def test_results_last_window_of_which_the_table_lacks_results_is_left_out(
     monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, ranges: missing[str(ranges)])
     assert [row["window_start"] for row in shown(sink, tmp_path)] == [START]
     assert [row["window_start"] for row in shown(sink, tmp_path, "--window", "open")] == [START + MINUTE]
+
+
+def test_results_of_all_windows_are_one_read_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges: list[tuple[int | None, int | None]] = []
+    pages = TableSnapshot.pages
+
+    def noted(stored: TableSnapshot, first: int | None = None, last: int | None = None) -> Iterator[list[StoredRow]]:
+        ranges.append((first, last))
+        return pages(stored, first, last)
+
+    monkeypatch.setattr(TableSnapshot, "pages", noted)
+    sink = Sink(TestDatabase("sqlite", f"sqlite://{tmp_path}/p.db", None, "p"), decimals=1).start()
+    sink.store([result("a", START + number * MINUTE) for number in range(3)])
+    assert len(shown(sink, tmp_path, "--window", "all")) == 3
+    assert ranges == [(START, START + 2 * MINUTE)]
 
 
 def test_results_before_the_first_run_name_the_missing_table(database: TestDatabase, tmp_path: Path) -> None:
