@@ -29,6 +29,7 @@ class StoreOutput:
 
     def __init__(self, store: Store, link: Link) -> None:
         self.ready = self.dirty = False
+        self.not_ready_reason = "no connection"
         self.replaced = 0
         self.client = None
         self.uncommitted = Uncommitted()

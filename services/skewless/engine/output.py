@@ -31,6 +31,8 @@ class Output(Protocol):
 
     ready: bool
     """Whether outputs can be sent."""
+    not_ready_reason: str
+    """Why outputs cannot be sent while it is not ready, for `/readyz`."""
     dirty: bool
     """Whether something was sent since the last commit."""
     replaced: int

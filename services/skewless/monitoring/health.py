@@ -16,8 +16,8 @@ KAFKA = "Kafka"
 class Health:
     """Liveness and readiness of a stage process.
 
-    Alive: the event loop and the consumer thread have both made progress recently. Ready: the process has a producer
-    and has restored its assigned partitions.
+    Alive: the event loop and the consumer thread have both made progress recently. Ready: the output of the process is
+    ready, and its assigned partitions are restored.
     """
 
     def __init__(self, liveness_timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,7 +52,7 @@ class Health:
         executor, output = self.runtime.executor, self.runtime.output
         conditions = {
             "stopping": self.stopping,
-            "no producer: Kafka does not answer, or is still ending an older transaction": not output.ready,
+            output.not_ready_reason: not output.ready,
             "restoring state": executor.statistics.restoring,
             "no partitions assigned by the group": not (
                 executor.assignment.established or executor.statistics.restoring

@@ -80,6 +80,7 @@ class SqlOutput:
         progress: GroupProgress,
     ) -> None:
         self.ready = self.dirty = False
+        self.not_ready_reason = f"no connection to the database {database.address}"
         self.replaced = 0
         self.client = None
         self.uncommitted = Uncommitted()

@@ -44,13 +44,13 @@ def free_port(address: str = "127.0.0.1") -> int:
         return int(probe.getsockname()[1])
 
 
-def settings(port: int = 0, address: str = "127.0.0.1") -> PipelineSettings:
+def settings(port: int = 0, address: str = "127.0.0.1", **sections: Any) -> PipelineSettings:
     shown = {"port": port, "address": address}
-    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}, "metrics": shown})
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}, "metrics": shown, **sections})
 
 
-def wiring() -> StageRuntime:
-    start = in_memory("router", settings(), 1)
+def wiring(stage: str = "router", **sections: Any) -> StageRuntime:
+    start = in_memory(stage, settings(**sections), 1)
     return build_runtime(start, build(start), 0)
 
 
@@ -337,6 +337,12 @@ def test_readiness_without_producer_partitions_or_state_reports_each_reason() ->
     assert health.ready  # more processes than partitions: this one is a ready spare
     health.stopping = True
     assert health.readiness_failures() == ["stopping"]
+
+
+def test_readiness_of_a_sink_without_its_database_names_the_database() -> None:
+    health = Health(60.0)
+    health.runtime = wiring("sink", sink={"url": "sqlite:///x.db"})
+    assert health.readiness_failures()[0] == "no connection to the database /x.db"
 
 
 def test_liveness_event_loop_or_consumer_without_progress_reports_the_reason() -> None:

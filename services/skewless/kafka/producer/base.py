@@ -59,6 +59,9 @@ class OutputProducer(ABC):
         """Commits by outcome, for the metrics."""
         self.ready = False
         """Whether the producer can send."""
+        self.not_ready_reason = (
+            f"no producer: Kafka at {kafka.bootstrap_servers} does not answer, or is still ending an older transaction"
+        )
         self._connections = 0
         self.replaced = 0
         """Number of times the producer was replaced, for the metrics."""
