@@ -82,7 +82,8 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
 
     `database` is a connection to the database of section `sink`; None if there is no such section. Topics and groups of
     stages that the present settings do not need, but earlier ones did, are included. Topics of the user are not.
-    Raises BrokerError if a topic of the pipeline may not be described.
+    Raises BrokerError if a topic of the pipeline may not be described, and StoreError or UnreachableError if the
+    database refuses or does not answer.
     """
     groups, admin = GroupReader(settings.kafka), Admin(settings.kafka)
     partition_counts = admin.partition_counts()

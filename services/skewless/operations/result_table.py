@@ -9,7 +9,6 @@ from skewless.errors import StoreError, UnreachableError
 from skewless.sql import schema as tables
 from skewless.sql.database import Database
 from skewless.sql.dialects import database_of
-from skewless.sql.errors import ErrorClass
 
 CONNECT_S = 15.0
 """Time after which a command gives up on a database."""
@@ -25,8 +24,9 @@ def open_table(settings: PipelineSettings) -> Database:
     database.require_existence()
     connect(database)
     try:
-        _require_table(database, creates=settings.table_settings.create)
-        tables.require_fit(database)
+        with database.converted_errors("checking the tables"):
+            _require_table(database, creates=settings.table_settings.create)
+            tables.require_fit(database)
     except BaseException:
         database.close()
         raise
@@ -54,7 +54,7 @@ def connect(database: Database) -> None:
             database.connect()
         except database.errors as error:
             failure, address = database.failure_of(error), database.address
-            if failure.error_class is ErrorClass.PERMANENT:
+            if failure.is_final:
                 raise StoreError(f"connecting to {address}: {failure.message}") from None
             if time.monotonic() + RETRY_S > deadline:
                 raise UnreachableError(f"no answer from {address} within {CONNECT_S:g} s: {failure.message}") from None

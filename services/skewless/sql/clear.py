@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from skewless.errors import StoreError
 from skewless.sql import schema
 from skewless.sql.database import Database
 from skewless.sql.statements import Statements
@@ -15,18 +14,22 @@ from skewless.sql.table import ResultTable
 def tables(database: Database, pipeline: str, others: Iterable[ResultTable] = ()) -> Iterator[str]:
     """Yield the tables with rows of the pipeline. Its offsets are last: without them, stored rows are refused.
 
-    `others` are further tables of results in the database.
+    `others` are further tables of results in the database. Raises StoreError or UnreachableError.
     """
-    offsets = (schema.OFFSETS, database.statements["offsets_exist"], (pipeline,))
-    of_tables = [
-        (name, statements[statement], ())
-        for statements in _statements(database, others)
-        if not schema.other_pipelines(database, statements.table.name, pipeline)  # the rows are theirs
-        for name, statement in ((statements.table.name, "results_exist"), (statements.table.refused, "refused_exist"))
-    ]
-    for name, statement, parameters in (*of_tables, offsets):
-        if schema.exists(database, name) and database.query(statement, parameters)[0][0]:
-            yield name
+    with database.converted_errors("looking for rows"):
+        offsets = (schema.OFFSETS, database.statements["offsets_exist"], (pipeline,))
+        of_tables = [
+            (name, statements[statement], ())
+            for statements in _statements(database, others)
+            if not schema.other_pipelines(database, statements.table.name, pipeline)  # the rows are theirs
+            for name, statement in (
+                (statements.table.name, "results_exist"),
+                (statements.table.refused, "refused_exist"),
+            )
+        ]
+        for name, statement, parameters in (*of_tables, offsets):
+            if schema.exists(database, name) and database.query(statement, parameters)[0][0]:
+                yield name
 
 
 def _statements(database: Database, others: Iterable[ResultTable]) -> list[Statements]:
@@ -34,15 +37,13 @@ def _statements(database: Database, others: Iterable[ResultTable]) -> list[State
 
 
 def delete_rows(database: Database, table: str, pipeline: str, others: Iterable[ResultTable] = ()) -> int:
-    """Delete the rows of the pipeline in one of its tables, and return their number. Raises StoreError if refused.
+    """Delete the rows of the pipeline in one of its tables, and return their number.
 
     Each window of results is a transaction of its own, so that no statement exceeds its time limit.
+    Raises StoreError or UnreachableError.
     """
-    try:
+    with database.converted_errors(f"deleting the rows of table {table}"):
         return sum(_deleted(database, table, pipeline, _statements(database, others)))
-    except database.errors as error:
-        message = database.failure_of(error).message
-        raise StoreError(f"deleting the rows of table {table} in {database.address}: {message}") from None
 
 
 def _deleted(database: Database, table: str, pipeline: str, of_tables: list[Statements]) -> Iterator[int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import SplitResult, unquote
 
-from skewless.errors import ConfigurationError, how_to_add
+from skewless.errors import ConfigurationError, StoreError, UnreachableError, how_to_add
 from skewless.settings_base import InvalidSettingsError
 from skewless.sql.errors import Failure
 from skewless.sql.rows import Row
@@ -130,3 +131,13 @@ class Database(ABC):
     @abstractmethod
     def failure_of(self, error: Exception) -> Failure:
         """Classify an error of the driver."""
+
+    @contextmanager
+    def converted_errors(self, operation: str) -> Iterator[None]:
+        """Convert errors of the driver in a block to StoreError, or UnreachableError if another attempt may succeed."""
+        try:
+            yield
+        except self.errors as error:
+            failure = self.failure_of(error)
+            kind = StoreError if failure.is_final else UnreachableError
+            raise kind(f"{operation} in {self.address}: {failure.message}") from None

@@ -37,3 +37,8 @@ class Failure(NamedTuple):
     """Short name for the metric: `deadlock`."""
     message: str
     """Message of the server, with the remedy."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same operation fails again."""
+        return self.error_class in {ErrorClass.PERMANENT, ErrorClass.VALUE}

@@ -13,9 +13,9 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -115,8 +115,8 @@ class SqlOutput:
         if self.ready:
             return
         if not self._back_off.is_over:
-            raise UnavailableError(f"no connection to the database {self._database.address}")
-        with _Failures(self, "connecting"):
+            raise UnavailableError(self.not_ready_reason)
+        with self._converted_errors("connecting"):
             self._database.connect()
             self._statements = self._database.statements
             schema.require_own_offsets(self._database, *self._identity)  # before the other table is created
@@ -136,13 +136,20 @@ class SqlOutput:
         self._database.close()
         self._clear()
 
-    def _wait_for_database(self, operation: str, failure: Failure) -> NoReturn:
-        """Discard the connection after a failure that is not permanent."""
-        self._retries[failure.cause] += 1
-        self._back_off.failed()
-        self.ready = False
-        self._database.close()
-        raise UnavailableError(f"{operation}: {failure.message}")
+    @contextmanager
+    def _converted_errors(self, operation: str) -> Iterator[None]:
+        """Convert errors of the driver in a block: to UnavailableError, without the connection, or to StoreError."""
+        try:
+            yield
+        except self._database.errors as error:
+            failure = self._database.failure_of(error)
+            if failure.is_final:
+                raise self._permanent(operation, failure) from error
+            self._retries[failure.cause] += 1
+            self._back_off.failed()
+            self.ready = False
+            self._database.close()
+            raise UnavailableError(f"{operation}: {failure.message}") from error
 
     # Rows
 
@@ -314,7 +321,7 @@ class SqlOutput:
         requested = list(partitions)
         # `commit` stores the id of the cluster. The engine repeats an attempt to read, but not one to commit.
         cluster = self._progress.cluster_id()
-        with _Failures(self, "reading the offsets"):
+        with self._converted_errors("reading the offsets"):
             schema.require_own_offsets(self._database, *self._identity)
             stored = self._database.query(self._statements["offsets_select"], self._identity)
             if not stored:
@@ -379,23 +386,3 @@ class SqlOutput:
 
 def _identity(item: tuple[OutputRecord, Row]) -> Row:
     return item[1][:2]
-
-
-class _Failures:
-    """Converts errors of the driver in its block to UnavailableError, or to StoreError if they are permanent."""
-
-    def __init__(self, output: SqlOutput, operation: str) -> None:
-        self._output = output
-        self._operation = operation
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        database = self._output._database  # noqa: SLF001 - of the same module
-        if not isinstance(error, database.errors):
-            return
-        failure = database.failure_of(error)
-        if failure.error_class is ErrorClass.PERMANENT:
-            raise self._output._permanent(self._operation, failure) from error  # noqa: SLF001 - as above
-        self._output._wait_for_database(self._operation, failure)  # noqa: SLF001 - as above

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from skewless.algorithms.aggregates import ResultField
-from skewless.errors import StoreError, UnreachableError
+from skewless.errors import StoreError
 from skewless.sql.database import Database
-from skewless.sql.errors import ErrorClass
 from skewless.sql.rows import time_text
 from skewless.sql.table import DIGITS, KEY, REVISION, Column, ResultTable
 from skewless.times import instant_text
@@ -106,19 +105,13 @@ def _unreadable(place: str, column: str, value: object, needed: str) -> StoreErr
 @contextlib.contextmanager
 def snapshot(database: Database) -> Iterator[TableSnapshot]:
     """Read a connected database in one transaction. Errors of the driver become StoreError or UnreachableError."""
-    address = database.address
-    try:
+    with database.converted_errors(f"reading table {database.statements.table.name}"):
         database.begin_snapshot()
         try:
             yield TableSnapshot(database)
         finally:
             with contextlib.suppress(*database.errors):
                 database.rollback()
-    except database.errors as error:
-        failure = database.failure_of(error)
-        refused = failure.error_class in {ErrorClass.PERMANENT, ErrorClass.VALUE}
-        kind = StoreError if refused else UnreachableError
-        raise kind(f"reading table {database.statements.table.name} in {address}: {failure.message}") from None
 
 
 class ResultReader:

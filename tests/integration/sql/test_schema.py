@@ -13,9 +13,9 @@ from helpers.databases import PASSWORD, Server, TestDatabase, new_database
 from helpers.kafka import free_ports
 from integration.sql.sql_sink import Sink, result
 from skewless.cli.main import main
-from skewless.errors import StoreError, UnavailableError
+from skewless.errors import StoreError, UnavailableError, UnreachableError
 from skewless.operations import result_table
-from skewless.sql import clear
+from skewless.sql import clear, schema
 
 
 @pytest.fixture
@@ -192,12 +192,28 @@ def test_reset_leaves_the_rows_of_a_pipeline_that_has_taken_the_table_over(datab
     assert [*clear.tables(first.database, "other")] == ["skewless_offsets"]
 
 
-def test_check_offsets_of_a_development_version_lack_a_column(database: TestDatabase, file: Path) -> None:
-    Sink(database, decimals=2).start()
-    database.query("ALTER TABLE skewless_offsets DROP COLUMN table_name")
-    assert "table skewless_offsets: column table_name is missing" in sink("check", file, database).output
-    with pytest.raises(StoreError, match="column table_name is missing"):
-        Sink(database, decimals=2, create=False).start()
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_commands_of_a_locked_database_are_errors_with_its_words(database: TestDatabase, file: Path) -> None:
+    writer = Sink(database, decimals=2).start()
+    writer.store([result("a")])
+    writer.database.begin()
+    file.write_text(file.read_text().replace("sink: {", "sink: {lock_timeout_s: 0.1, "))
+    checked = sink("check", file, database)
+    assert (checked.exit_code, checked.stderr[-19:]) == (3, "database is locked\n"), checked.output
+    other = Sink(database, decimals=2, lock_timeout_s=0.1)
+    other.database.connect()
+    with pytest.raises(UnreachableError, match=r"deleting the rows of table p in .*: database is locked"):
+        clear.delete_rows(other.database, "p", "p")
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_reset_of_a_table_that_cannot_be_read_is_an_error_with_the_words_of_the_server(database: TestDatabase) -> None:
+    other = Sink(database)
+    other.database.connect()
+    for statement in ("CREATE TABLE t (a)", "CREATE VIEW p AS SELECT a FROM t", "DROP TABLE t"):
+        database.query(statement)
+    with pytest.raises(StoreError, match=r"looking for rows in .*no such table"):
+        list(clear.tables(other.database, "p"))
 
 
 def test_start_without_create_and_without_tables_is_an_error(database: TestDatabase) -> None:
@@ -209,7 +225,7 @@ def test_start_of_several_processes_at_once_creates_the_tables_once(database: Te
     sinks = [Sink(database) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(Sink.start, sinks))
-    assert database.query("SELECT number FROM skewless_migrations") == [(1,)]
+    assert list(schema.missing(sinks[0].database)) == []
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "mysql"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,12 +88,10 @@ def _check(settings: PipelineSettings, table: ResultTable) -> tuple[list[str], b
     except StoreError as error:
         return [str(error)], False
     connect(database)
-    try:
+    with contextlib.closing(database), database.converted_errors("checking the tables"):
         missing_rights = [*tables.missing_rights(database)]
         problems = [*tables.differences(database), *missing_rights]
         if not missing_rights:  # the offsets can be read
             stage = topology.table_stage(settings, ranked=table.ranked).name
             problems += tables.foreign_offsets(database, settings.full_name, stage)
         return problems, any(tables.missing(database))
-    finally:
-        database.close()
