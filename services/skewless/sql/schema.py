@@ -12,8 +12,6 @@ from skewless.sql.errors import ErrorClass
 from skewless.sql.statements import quote, split
 
 OFFSETS = "skewless_offsets"
-TABLE_NAME = "table_name"
-"""Column of OFFSETS. Development versions of 0.3.0 made them without it."""
 KEY = {"window_start", "key_id"}
 """Columns of the primary key."""
 RIGHTS = {
@@ -32,36 +30,16 @@ def apply(database: Database) -> None:
     Raises StoreError if a table exists that does not fit.
     """
     statements = database.statements
-    if _is_complete(database):
+    if not any(missing(database)):  # then no right to create tables is needed
         return
     database.begin_alone()
-    for statement in split(statements["migrations"]):
-        database.execute(statement)
-    applied = {number for (number,) in database.query(statements["migrations_select"])}
-    for number, text in statements.migrations():
-        if number not in applied:
-            for statement in split(text):
-                database.execute(statement)
-            database.execute(statements["migration_insert"], (number, number))
-    if TABLE_NAME not in _columns(database, OFFSETS):
-        database.execute(statements["offsets_add_table_name"])
+    database.execute(statements["offsets"])
     for statement in split(statements["table"]):
         database.execute(statement)
     if statements.table.adds:
         _require_none(database, _table_differences(database))  # otherwise the view could not be created
         database.execute(statements["view"])
     database.commit()
-
-
-def _is_complete(database: Database) -> bool:
-    """Return whether all tables exist and all migrations are applied: then no right to create tables is needed."""
-    table = database.statements.table
-    names = (table.name, table.refused, OFFSETS, "skewless_migrations", *([table.view_name] if table.adds else []))
-    columns = {name: _columns(database, name) for name in names}
-    if not all(columns.values()) or TABLE_NAME not in columns[OFFSETS]:
-        return False
-    applied = {number for (number,) in database.query(database.statements["migrations_select"])}
-    return applied >= {number for number, _ in database.statements.migrations()}
 
 
 def require_fit(database: Database) -> None:
@@ -87,7 +65,7 @@ def require_own_offsets(database: Database, pipeline: str, stage: str) -> None:
 def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[str]:
     """Yield a line if the table is of another pipeline or stage, or the offsets are of another or of a lost table."""
     table = database.statements.table
-    if TABLE_NAME not in _columns(database, OFFSETS):
+    if not exists(database, OFFSETS):
         return
     stored = {(writer, name) for writer, name in database.query(database.statements["tables_of_offsets"], (pipeline,))}
     names = {name for writer, name in stored if writer == stage}
@@ -102,8 +80,7 @@ def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[s
             f"table {table.name} in {database.address} has rows of stage {others[0]} of pipeline {pipeline}, so stage "
             f"{stage} cannot write to it: name another table in {table.setting}, or {RESET}"
         )
-    # Offsets without the name of a table are of a development version.
-    if former := sorted(names - {table.name, None}):
+    if former := sorted(names - {table.name}):
         yield (
             f"table {OFFSETS} in {database.address}: the offsets of stage {stage} of pipeline {pipeline} belong to "
             f"table {', '.join(former)}, and {table.setting} is {table.name}, which would lack the results before "
@@ -119,7 +96,7 @@ def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[s
 
 def other_pipelines(database: Database, table: str, pipeline: str) -> list[str]:
     """Return the other pipelines whose offsets are those of a table."""
-    if TABLE_NAME not in _columns(database, OFFSETS):
+    if not exists(database, OFFSETS):
         return []
     return [name for (name,) in database.query(database.statements["other_pipelines"], (table, pipeline))]
 
@@ -128,8 +105,6 @@ def differences(database: Database) -> Iterator[str]:
     """Yield a line for each difference between the tables and what is needed."""
     yield from (f"{name}: is missing" for name in missing(database))
     yield from _table_differences(database)
-    if (offsets := _columns(database, OFFSETS)) and TABLE_NAME not in offsets:
-        yield f"table {OFFSETS}: column {TABLE_NAME} is missing"
     table = database.statements.table
     if table.adds and (shown := _columns(database, table.view_name)):
         lacking = [column.name for column in table.view if column.name not in shown]

@@ -154,17 +154,9 @@ class Statements:
         template = self.dialect.templates.get(name) or TEMPLATES[name]
         return template.format_map(self._names).replace("%s", self.dialect.parameter)
 
-    def migrations(self) -> list[tuple[int, str]]:
-        """Return the numbers and statements of the migrations, in their order."""
-        return [(int(name[:4]), self[name]) for name in sorted(TEMPLATES) if name[:4].isdigit()]
-
     def schema(self) -> list[str]:
         """Return the statements that create all tables that a database does not have."""
-        migrations = self.migrations()
-        parts = [self["migrations"], *(text for _, text in migrations)]
-        insert = self["migration_insert"]
-        applied = [insert.replace(self.dialect.parameter, str(number)) for number, _ in migrations]
-        return [*(statement for part in parts for statement in split(part)), *self.tables(), *applied]
+        return [self["offsets"], *self.tables()]
 
 
 def split(text: str) -> list[str]:

@@ -18,14 +18,6 @@ FROM {table}
 WHERE "key" = %s
 ORDER BY window_start
 
--- name: migration_insert
-INSERT INTO skewless_migrations (number, applied_at)
-SELECT %s, CURRENT_TIMESTAMP FROM (SELECT 1 AS one) AS one_row
-WHERE NOT EXISTS (SELECT 1 FROM skewless_migrations WHERE number = %s)
-
--- name: migrations_select
-SELECT number FROM skewless_migrations
-
 -- name: offset_insert
 INSERT INTO skewless_offsets
     (pipeline, stage, topic, "partition", cluster_id, next_offset, checkpoint, state_schema, leader_epoch, table_name,
@@ -43,9 +35,6 @@ DELETE FROM skewless_offsets WHERE pipeline = %s
 
 -- name: offsets_exist
 SELECT EXISTS (SELECT 1 FROM skewless_offsets WHERE pipeline = %s)
-
--- name: offsets_add_table_name
-ALTER TABLE skewless_offsets ADD COLUMN table_name {type_name}
 
 -- name: tables_of_offsets
 SELECT DISTINCT stage, table_name FROM skewless_offsets WHERE pipeline = %s
@@ -99,13 +88,7 @@ INSERT INTO {table} ({columns}) {rows}
 ON CONFLICT (window_start, key_id) DO UPDATE
 SET {additions}
 
--- name: migrations
-CREATE TABLE IF NOT EXISTS skewless_migrations (
-    number {type_number} PRIMARY KEY,
-    applied_at {type_time} NOT NULL
-){table_options}
-
--- name: 0001_offsets
+-- name: offsets
 CREATE TABLE IF NOT EXISTS skewless_offsets (
     pipeline {type_name} NOT NULL,
     stage {type_name} NOT NULL,

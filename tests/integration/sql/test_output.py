@@ -184,17 +184,6 @@ def test_start_with_a_renamed_table_continues(database: TestDatabase) -> None:
     assert database.query(f"SELECT {database.quoted('key')} FROM q ORDER BY 1") == [("a",), ("b",)]
 
 
-def test_start_with_offsets_of_a_development_version_keeps_them_and_names_the_table(database: TestDatabase) -> None:
-    Sink(database).start(0, 1).store([result("a")])
-    database.query("ALTER TABLE skewless_offsets DROP COLUMN table_name")
-    again = Sink(database).start(0, 1)
-    assert again.offsets == {0: 1, 1: 0}
-    again.store([result("b")])
-    assert database.query("SELECT table_name FROM skewless_offsets") == [("p",), ("p",)]
-    with pytest.raises(StoreError, match="belong to table p, and"):
-        Sink(database, table="other").start()
-
-
 def test_start_offsets_of_another_cluster_are_an_error_that_names_both(database: TestDatabase) -> None:
     Sink(database).start().store([result("a")])
     with pytest.raises(StoreError, match="are of Kafka cluster cluster, and this process reads from cluster other"):
