@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
+from skewless.errors import ConfigurationError
 from skewless.settings_base import SettingsModel
 
 SYSTEM_AUTHORITIES = (
@@ -58,7 +60,20 @@ def system_authorities() -> str | None:
     return next(filter(os.path.exists, SYSTEM_AUTHORITIES), None)
 
 
-def unreadable(path: str, *, may_be_folder: bool = False) -> str:
+def require_readable(section: str, files: Mapping[str, str | None], folders: Collection[str] = ()) -> None:
+    """Raise ConfigurationError with each file of a section of the settings that cannot be read.
+
+    `files` has the paths by setting, None for those that are not set. Those of `folders` may be folders.
+    """
+    if problems := [
+        f"{section}.{name}: {path}: cannot be read: {reason}"
+        for name, path in files.items()
+        if path is not None and (reason := _unreadable(path, may_be_folder=name in folders))
+    ]:
+        raise ConfigurationError(*problems)
+
+
+def _unreadable(path: str, *, may_be_folder: bool) -> str:
     """Return the reason for which a file cannot be read; an empty string if it can be read."""
     found = Path(path)
     try:

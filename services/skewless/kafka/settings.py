@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from skewless.errors import ConfigurationError, how_to_add
-from skewless.login_settings import TokenLoginSettings, system_authorities, unreadable
+from skewless.login_settings import TokenLoginSettings, require_readable, system_authorities
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
 log = logging.getLogger(__name__)
@@ -81,8 +81,7 @@ class OAuthBearerSettings(TokenLoginSettings):
         }
         if self.scope is not None:
             options["sasl.oauthbearer.scope"] = self.scope
-        if self.ca is not None and (reason := unreadable(self.ca)):
-            raise ConfigurationError(f"kafka.sasl.oauthbearer.ca: {self.ca}: cannot be read: {reason}")
+        require_readable("kafka.sasl.oauthbearer", {"ca": self.ca})
         # By default librdkafka 2.16 reads only the file of Red Hat's systems, also with the value `probe`.
         if ca := self.ca or system_authorities():
             options["https.ca.location"] = ca
@@ -217,12 +216,7 @@ class TlsSettings(SettingsModel):
             "ssl.endpoint.identification.algorithm": "https" if self.verify_hostname else "none",
         }
         files = {option: path for option, name in TLS_FILES.items() if (path := getattr(self, name)) is not None}
-        if problems := [
-            f"kafka.tls.{TLS_FILES[option]}: {path}: cannot be read: {reason}"
-            for option, path in files.items()
-            if (reason := unreadable(path, may_be_folder=option == "ssl.ca.location"))
-        ]:
-            raise ConfigurationError(*problems)
+        require_readable("kafka.tls", {TLS_FILES[option]: path for option, path in files.items()}, folders={"ca"})
         if self.key_password is not None:
             options["ssl.key.password"] = self.key_password.get_secret_value()
         return options | files

@@ -25,7 +25,7 @@ from skewless.errors import (
     UnreachableError,
     how_to_add,
 )
-from skewless.login_settings import system_authorities, unreadable
+from skewless.login_settings import require_readable, system_authorities
 from skewless.schema_registry.schema import Schema, SchemaId
 
 if TYPE_CHECKING:
@@ -306,12 +306,7 @@ def _options(settings: RegistrySettings, tokens: _TokenSource | None) -> dict[st
         "max.retries": 0,  # the callers wait, and can report it meanwhile
     }
     files = {} if tls is None else {name: getattr(tls, name) for name in ("ca", "certificate", "key")}
-    if problems := [
-        f"registry.tls.{name}: {path}: cannot be read: {reason}"
-        for name, path in files.items()
-        if path is not None and (reason := unreadable(path, may_be_folder=name == "ca"))
-    ]:
-        raise ConfigurationError(*problems)
+    require_readable("registry.tls", files, folders={"ca"})
     if ca := files.get("ca") or system_authorities():
         options["ssl.ca.location"] = ca
     if tls is not None and tls.certificate is not None:
@@ -339,8 +334,7 @@ class _TokenSource:
     def __init__(self, settings: RegistrySettings, login: RegistryOAuthBearerSettings) -> None:
         from authlib.integrations.httpx_client import OAuth2Client
 
-        if login.ca is not None and (reason := unreadable(login.ca)):
-            raise ConfigurationError(f"registry.oauthbearer.ca: {login.ca}: cannot be read: {reason}")
+        require_readable("registry.oauthbearer", {"ca": login.ca})
         self._login = login
         self._client = OAuth2Client(
             client_id=login.client_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from skewless.errors import unknown
+from skewless.login_settings import require_readable
 from skewless.sql.database import Database, DatabaseAddress
 from skewless.sql.mysql import MysqlDatabase
 from skewless.sql.postgresql import PostgresqlDatabase
@@ -20,7 +21,12 @@ DATABASES: dict[str, type[Database]] = {
 
 
 def database_of(settings: DatabaseSettings, table: ResultTable) -> Database:
-    """Return the database of these settings, not yet connected."""
+    """Return the database of these settings, not yet connected.
+
+    Raises ConfigurationError if the driver is not installed, and with each file of `tls` that cannot be read.
+    """
+    if settings.tls is not None:
+        require_readable("sink.tls", settings.tls.model_dump(exclude={"verify"}))
     kind, address = find_database(settings.url)
     return kind(settings, address, table)
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
+from skewless.sql.dialects import database_of
 
 
 def settings(name: str = "p", **sink: Any) -> PipelineSettings:
@@ -99,6 +100,18 @@ def test_sink_server_without_username_is_refused() -> None:
 def test_tls_without_an_authority_is_refused() -> None:
     with pytest.raises(ValidationError, match="ca: is required"):
         server("mysql://db/shop", tls={})
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "postgresql"])
+def test_database_with_files_of_tls_that_cannot_be_read_names_each_setting(scheme: str) -> None:
+    pipeline = server(f"{scheme}://db/shop", tls={"ca": "/none", "certificate": "/", "key": "/none.key"})
+    with pytest.raises(ConfigurationError) as error:
+        database_of(pipeline.table_settings, pipeline.sink_table())
+    assert error.value.problems == (
+        "sink.tls.ca: /none: cannot be read: No such file or directory",
+        "sink.tls.certificate: /: cannot be read: Is a directory",
+        "sink.tls.key: /none.key: cannot be read: No such file or directory",
+    )
 
 
 def test_table_of_a_pipeline_has_its_name_with_underscores() -> None:
