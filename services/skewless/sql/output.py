@@ -182,13 +182,14 @@ class SqlOutput:
 
     def _refused_row(self, output: OutputRecord, reason: str) -> RefusedRow:
         key = output.key or b""
-        window, _, text = key.partition(b"/")
+        window, _, after = key.partition(b"/")
         try:
-            start, name = _decode_window(window), text
+            start, name = _decode_window(window), after
         except ValueError:  # also of more than 64 bits
             start, name = None, key
         offset = int(dict(output.headers).get(OFFSET_HEADER, b"-1"))
-        return RefusedRow(start, name, reason, output.value or b"", self._topics[0], output.partition or 0, offset)
+        text = reason.replace("\0", "\ufffd")  # PostgreSQL has no NUL in text, and a foreign record may contain it
+        return RefusedRow(start, name, text, output.value or b"", self._topics[0], output.partition or 0, offset)
 
     # Transactions
 

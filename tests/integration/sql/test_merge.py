@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from helpers.databases import TestDatabase
+from helpers.in_memory_batch import InMemoryBatch
 from integration.sql.sql_sink import START, Flusher, Sink, result
 from integration.sql.test_output import DISTANT_YEARS, ODD_KEYS
 from skewless.errors import StoreError, TransactionAbortedError
 from skewless.sql import schema
+from skewless.wire.headers import schema_header
+from skewless.wire.record import OutputRecord
 
 AGGREGATES = ["count", "sum", "mean", "min", "max"]
 
@@ -193,6 +196,16 @@ def test_add_nul_in_a_key_is_refused_by_postgresql_alone(database: TestDatabase)
     refused = [bytes(key) for (key,) in database.query("SELECT key_bytes FROM p_refused")]
     assert refused == ([b"nul\0"] if database.dialect == "postgresql" else [])
     assert rows(database, "count") == {"a": (2,), "b": (1,)} | ({} if refused else {"nul\0": (1,)})
+
+
+def test_add_foreign_record_with_nul_in_its_schema_is_refused_and_others_are_added(database: TestDatabase) -> None:
+    process = flusher(database)
+    foreign = OutputRecord("partials", b"", headers=(schema_header("a\0b"),))
+    list(process.step.process(InMemoryBatch(0, [foreign], [0]), 0))
+    process.offsets[0] = 1
+    process.add(delta("a"))
+    assert database.query("SELECT reason FROM p_refused") == [("unknown schema a\ufffdb",)]
+    assert rows(database, "count") == {"a": (1,)}
 
 
 def test_add_windows_of_distant_years_are_merged(database: TestDatabase) -> None:

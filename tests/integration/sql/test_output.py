@@ -359,14 +359,17 @@ FOREIGN: list[Item] = [
     (f"{2**63}/b".encode(), None),
     (f"{2**63}/b".encode(), b"no json"),
     result("b", 2**63),
+    result("b", 10**400),
     result("c", revision=2**63),
 ]
 
 
 @pytest.mark.parametrize("item", FOREIGN, ids=str)
 def test_commit_foreign_record_is_refused_and_its_neighbours_are_stored(database: TestDatabase, item: Item) -> None:
-    Sink(database).start().store([result("a"), item, result("b")])
+    sink = Sink(database).start()
+    sink.store([result("a"), item, result("b")])
     assert keys(database) == ["a", "b"]
+    assert sink.step.max_event_time(0) == START
     assert [offset for _, _, _, offset in refused(database)] == [1]
 
 

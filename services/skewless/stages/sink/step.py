@@ -12,14 +12,15 @@ from skewless.errors import BadRecordError
 from skewless.wire.aggregates import ToJson, unchanged
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.table_rows import refused_record, row
+from skewless.wire.tuples import Int64
 
 
 class Result(msgspec.Struct, gc=False):
     """The part of a record of topic `aggregates` that the step needs."""
 
     key: str
-    window_start: int
-    window_end: int
+    window_start: Int64
+    window_end: Int64
     revision: int
 
 
@@ -27,8 +28,8 @@ class Rank(msgspec.Struct, rename={"key": "rank"}, gc=False):
     """The part of a record of topic `top` that the step needs."""
 
     key: int
-    window_start: int
-    window_end: int
+    window_start: Int64
+    window_end: Int64
     revision: int
 
 
