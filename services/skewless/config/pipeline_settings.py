@@ -459,7 +459,7 @@ class PipelineSettings(SettingsModel):
                 *self._table_problems(results),
                 *self._result_name_problems(results),
             ]
-        problems += [*self._topic_problems(), *self._schema_problems()]
+        problems += [*self._topic_problems(), *self._schema_problems(), *self._time_limit_problems()]
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -539,6 +539,16 @@ class PipelineSettings(SettingsModel):
         if self.sink is not None and self.sink.mode == "merge" and self.aggregator.having:
             return ["sink.mode: merge cannot select results by aggregator.having: remove it, or use mode: replace"]
         return ()
+
+    def _time_limit_problems(self) -> Iterator[str]:
+        """Yield a line for each time limit of the table that is too long: a sink does not poll while it commits."""
+        limits = self.sink.model_dump(include={"statement_timeout_s", "lock_timeout_s"}) if self.sink else {}
+        for name, seconds in limits.items():
+            if 2 * seconds > self.metrics.liveness_timeout_s:
+                yield (
+                    f"sink.{name}: must be at most half of metrics.liveness_timeout_s "
+                    f"({self.metrics.liveness_timeout_s:g}), or /livez fails while a transaction is repeated"
+                )
 
     @property
     def conditions(self) -> tuple[ResultCondition, ...]:

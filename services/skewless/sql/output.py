@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 30.0
-MAX_REPEATS = 5
-"""Number of times that a transaction is repeated at once. After that, the partitions are read again, with back-off."""
+MAX_ATTEMPTS = 5
+"""Number of attempts to commit without polling in between. After that, the partitions are read again, with back-off."""
 
 Item = TypeVar("Item")
 _decode_window = msgspec.json.Decoder(Int64).decode
@@ -194,13 +194,15 @@ class SqlOutput:
     # Transactions
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Store the rows and the offsets in one transaction. Repeats it after a deadlock or a time limit."""
-        for attempt in range(1, MAX_REPEATS + 1):
+        """Store the rows and the offsets in one transaction. Repeats it after a deadlock or a short wait for a lock."""
+        last_start = time.monotonic() + self._database.settings.statement_timeout_s  # nothing is polled meanwhile
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 refused = self._store(offsets)
                 break
             except self._database.errors as error:
-                self._handle_failed_commit(error, attempt)
+                may_repeat = attempt < MAX_ATTEMPTS and time.monotonic() < last_start
+                self._handle_failed_commit(error, may_repeat=may_repeat)
         self._known.update(offsets)
         self._back_off.succeeded()
         self._stored += len(self._rows) - len(refused)
@@ -212,13 +214,13 @@ class SqlOutput:
         self._clear()
         self._progress.report({partition: committed.offset for partition, committed in offsets.items()})
 
-    def _handle_failed_commit(self, error: Exception, attempt: int) -> None:
+    def _handle_failed_commit(self, error: Exception, *, may_repeat: bool) -> None:
         """Return if the same transaction is to be repeated, otherwise raise an error."""
         failure = self._database.failure_of(error)
         with suppress(*self._database.errors):
             self._database.rollback()
         match failure.error_class:
-            case ErrorClass.TRANSIENT if attempt < MAX_REPEATS:
+            case ErrorClass.TRANSIENT if may_repeat:
                 self._retries[failure.cause] += 1
             case ErrorClass.TRANSIENT | ErrorClass.UNAVAILABLE:
                 self._retries[failure.cause] += 1

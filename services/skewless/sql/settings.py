@@ -44,8 +44,16 @@ class DatabaseSettings(SettingsModel):
         None, description="TLS of the connection. Without it, a connection to another host is not encrypted."
     )
     statement_timeout_s: float = Field(
-        30.0, ge=0.1, le=3600, description="Time limit of a statement in seconds. The transaction is then repeated."
+        30.0,
+        ge=0.1,
+        le=120,
+        description="Time limit of a statement in seconds, at most half of metrics.liveness_timeout_s. The transaction "
+        "is then repeated.",
     )
     lock_timeout_s: float = Field(
-        10.0, ge=0.1, le=3600, description="Time to wait for a lock in seconds. The transaction is then repeated."
+        10.0,
+        ge=0.1,
+        le=120,
+        description="Time to wait for a lock in seconds, at most half of metrics.liveness_timeout_s. The transaction "
+        "is then repeated.",
     )

@@ -103,7 +103,7 @@ def test_commit_offset_of_another_process_writes_nothing_and_resets(database: Te
 def test_commit_first_rows_of_two_pipelines_at_once_are_stored_for_one(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "MAX_REPEATS", 1)
+    monkeypatch.setattr(output, "MAX_ATTEMPTS", 1)
     first, second = (Sink(database, name=name, table="p", lock_timeout_s=1).start(0, 1) for name in ("first", "second"))
     upsert = first.database.upsert
 

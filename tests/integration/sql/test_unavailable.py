@@ -267,7 +267,7 @@ def test_store_deadlock_repeats_the_transaction(dialect: str, database_servers: 
     if dialect == "postgresql":
         # A session looks for a deadlock once, after this time. The other one has to wait for the sink by then.
         server_of(database).execute(f"ALTER DATABASE {database.name} SET deadlock_timeout = '30s'")
-    sink = Sink(database, lock_timeout_s=120, statement_timeout_s=120).start()
+    sink = Sink(database, lock_timeout_s=90, statement_timeout_s=90).start()
     sink.store([result(f"k{number}") for number in range(200)])
     waits = {
         "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE usename = 'skewless' AND wait_event_type = 'Lock'",

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import UnavailableError
+from skewless.errors import TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
@@ -38,9 +38,9 @@ class Consumer:
         pass
 
 
-def new_output(file: Path) -> SqlOutput:
+def new_output(file: Path, **sink: Any) -> SqlOutput:
     settings = PipelineSettings.model_validate(
-        {"name": "p", "source": {"topic": "t"}, "sink": {"url": f"sqlite://{file}"}}
+        {"name": "p", "source": {"topic": "t"}, "sink": {"url": f"sqlite://{file}", **sink}}
     )
     assert settings.sink is not None
     return SqlOutput(
@@ -67,3 +67,17 @@ def test_committed_offsets_of_an_unknown_cluster_are_unavailable_and_commit_need
     with contextlib.closing(sqlite3.connect(tmp_path / "p.db")) as connection:
         stored = connection.execute("SELECT cluster_id, next_offset FROM skewless_offsets").fetchall()
     assert stored == [("cluster", 7)]
+
+
+def test_commit_that_has_waited_for_its_time_limit_is_not_repeated_before_the_next_poll(tmp_path: Path) -> None:
+    output, consumer = new_output(tmp_path / "p.db", statement_timeout_s=0.1, lock_timeout_s=0.2), Consumer()
+    consumer.up = True
+    with contextlib.closing(output), contextlib.closing(sqlite3.connect(tmp_path / "p.db")) as other:
+        output.attach(consumer)
+        output.connect()
+        assert output.committed_offsets([PARTITION]) == {}
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(TransactionAbortedError, match="database is locked"):
+            output.commit({PARTITION: CommittedOffset(7, "", 0)})
+        retries = {sample.labels: sample.value for sample in output.collect_metrics() if "retries" in sample.name}
+        assert retries["lock_timeout",] == 1

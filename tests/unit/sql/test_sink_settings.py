@@ -85,6 +85,8 @@ def test_url_that_is_invalid_is_refused_with_the_remedy(url: str, problem: str) 
         ({"table": "x", "top_table": "x"}, "sink.top_table: is the table of the results"),
         ({"top_table": "ranks"}, "sink.top_table: stores the ranks of aggregator.top, which is not set"),
         ({"transaction_rows": 0}, "greater than or equal to 1"),
+        ({"statement_timeout_s": 91}, r"sink\.statement_timeout_s: must be at most half of .* \(180\)"),
+        ({"lock_timeout_s": 91}, r"sink\.lock_timeout_s: must be at most half of metrics\.liveness_timeout_s "),
     ],
 )
 def test_sink_setting_that_is_invalid_is_refused(sink: dict[str, Any], problem: str) -> None:
