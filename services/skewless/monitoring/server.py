@@ -186,7 +186,10 @@ def serve_http(app: WSGIApplication, *, address: str, port: int) -> Iterator[int
 
 def listen(app: WSGIApplication, address: str, port: int) -> WSGIServer:
     """Return a server that listens on a port; 0 is any free one. Raises OSError if the port is not available."""
-    return _Server(address, port, app)
+    try:
+        return _Server(address, port, app)
+    except UnicodeError:  # a host name such as a..b
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
 
 
 @contextlib.contextmanager

@@ -66,6 +66,10 @@ class Database(ABC):
         database = unquote(parts.path.removeprefix("/"))
         if not parts.hostname or not database or "/" in database:
             raise ValueError(f"must name a host and a database: {parts.scheme}://host/database")
+        try:
+            parts.hostname.encode("idna")  # as the drivers do
+        except UnicodeError:
+            raise ValueError(f"has no valid host name: write {parts.scheme}://host/database") from None
         return DatabaseAddress(parts.hostname, parts.port or cls.default_port, database)
 
     @classmethod

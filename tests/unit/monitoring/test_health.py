@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -309,10 +310,11 @@ def test_metrics_server_port_in_use_is_a_configuration_error() -> None:
             pass
 
 
-def test_metrics_server_unknown_address_is_a_configuration_error() -> None:
-    pipeline = settings(free_port(), "no.such.host.invalid")
+@pytest.mark.parametrize("address", ["no.such.host.invalid", "no..host"])
+def test_metrics_server_unknown_address_is_a_configuration_error(address: str) -> None:
+    pipeline = settings(free_port(), address)
     with (
-        pytest.raises(ConfigurationError, match=r"cannot listen on no\.such\.host\.invalid"),
+        pytest.raises(ConfigurationError, match=f"cannot listen on {re.escape(address)}"),
         served(pipeline.metrics, [monitor(pipeline, 0)]),
     ):
         pass

@@ -57,6 +57,7 @@ def test_url_of_a_server_is_accepted(url: str, shown: str) -> None:
         ("postgresql://db", "must name a host and a database"),
         ("postgresql:///shop", "must name a host and a database"),
         ("postgresql://db/a/b", "must name a host and a database"),
+        ("postgresql://a..b/shop", "has no valid host name: write postgresql://host/database"),
         ("postgresql://db:99999/shop", "not a valid URL"),
         ("postgresql://[::1/shop", "not a valid URL"),
         ("sqlite://relative.db", "absolute path"),
