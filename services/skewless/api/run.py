@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import SkewlessError, UnreachableError
+from skewless.errors import UnreachableError
 from skewless.lab.local.supervisor import Event, Supervisor
 from skewless.operations.data_quality import MAX_LATE_SHARE
 from skewless.operations.local_run import prepare, registered
@@ -106,9 +106,13 @@ class _Supervision:
         """Set when all processes have ended."""
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"pipeline {settings.name}", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        self.raise_failure()
+        try:
+            self._thread.start()
+            self._started.wait()
+            self.raise_failure()
+        except BaseException:  # such as KeyboardInterrupt: the caller gets no object with which to stop them
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End the processes, and wait until they have."""
@@ -131,7 +135,7 @@ class _Supervision:
                 self._started.set()
                 while not self._supervisor.done and not self._stopping.wait(TICK_S):
                     _log(self._supervisor.poll(time.monotonic()))
-        except (SkewlessError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - raised in the thread of the caller
             self._failure = error
         finally:
             self._started.set()
