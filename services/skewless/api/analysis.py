@@ -162,7 +162,7 @@ def inspect(  # noqa: PLR0913 - passed by name
     Raises CheckFailedError if there are no records, and ConfigurationError for an invalid argument.
     """
     _require("records", records, whole=True, minimum=1)
-    since_s = None if since is None else parse_duration(since)
+    since_s = parse_duration(since) if isinstance(since, str) else None
     if since is not None and since_s is None:
         raise ConfigurationError(f"since: {since!r} is not {FORM}")
     named = {"kafka": kafka, "registry": registry}
@@ -189,6 +189,8 @@ def simulate(  # noqa: PLR0913 - passed by name
     Raises ConfigurationError for an unknown grouping, an invalid option or number, or keys that are not texts.
     """
     names, numbers = candidates_of(_listed(grouping), _listed(workers))
+    if not isinstance(options or {}, Mapping):
+        raise ConfigurationError(f"options: must be a mapping, not {options!r}")
     try:
         parsed = GroupingOptions.model_validate({"clock": "event", **(options or {})})
     except ValidationError as error:
@@ -236,6 +238,8 @@ def plan(  # noqa: PLR0913 - passed by name
     _require("headroom", headroom, minimum=1)
     if rate is not None:
         _require("rate", rate, above=0)
+    if routers is not None:
+        _require("routers", routers, whole=True, minimum=1)
     is_parsed = isinstance(pipeline, Pipeline)
     settings = (pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)).settings
     simulation = planning.simulation_of(settings, *candidates_of(_listed(grouping), _listed(workers)), routers)

@@ -149,6 +149,8 @@ def _invalid(headers: DeadLetterHeaders, record: OutputRecord) -> InvalidRecord:
 def _output(record: Record | Any, position: int, settings: PipelineSettings) -> OutputRecord:
     record = record if isinstance(record, Record) else Record(value=record)
     topics = sorted({*settings.user_topics.values(), *settings.table_topics.values()})
+    if not isinstance(record.topic, str | None):
+        raise ConfigurationError(f"records.{position}: topic: {record.topic!r} is not the name of a topic")
     topic = record.topic or (topics[0] if len(topics) == 1 else None)
     if topic is None:
         named = " and ".join(topics) or "the topics of a pattern"

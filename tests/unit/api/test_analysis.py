@@ -69,6 +69,7 @@ def test_simulate_measures_are_those_of_the_command(tmp_path: Path) -> None:
         ({"times": [0.5] * 5_000}, "^times: must be integers of 64 bits: "),
         ({"routers": 0}, "^routers: 0 must be a whole number, at least 1"),
         ({"routers": 1.5}, "^routers: 1.5 must be a whole number, at least 1"),
+        ({"options": [1]}, r"^options: must be a mapping, not \[1\]"),
         ({"window_s": "5m"}, "^window_s: '5m' must be a number, at least 0.001, at most 1,000,000,000"),
         ({"window_s": 0}, "^window_s: 0 must be a number, at least 0.001"),
         ({"window_s": float("inf")}, "^window_s: inf must be a number, at least 0.001"),
@@ -92,6 +93,8 @@ def test_simulate_range_of_workers_is_a_candidate_each() -> None:
         ({"cost_per_tuple_ms": 0}, "^cost_per_tuple_ms: 0 must be a number, above 0"),
         ({"rate": float("nan")}, "^rate: nan must be a number, above 0"),
         ({"headroom": -1}, "^headroom: -1 must be a number, at least 1"),
+        ({"routers": 0}, "^routers: 0 must be a whole number, at least 1"),
+        ({"routers": 1.5}, "^routers: 1.5 must be a whole number, at least 1"),
         ({"sample": 0}, "^sample: 0 must be a whole number, at least 1"),
     ],
 )
@@ -118,5 +121,7 @@ def test_topic_report_without_keys_shows_the_format() -> None:
 def test_inspect_invalid_duration_is_named() -> None:
     with pytest.raises(sk.ConfigurationError, match=r"^since: 'soon' is not a duration above 0"):
         sk.inspect("t", since="soon")
+    with pytest.raises(sk.ConfigurationError, match=r"^since: 3600 is not a duration above 0"):
+        sk.inspect("t", since=3600)  # type: ignore[arg-type] # as a user may
     with pytest.raises(sk.ConfigurationError, match=r"^records: 0 must be a whole number, at least 1"):
         sk.inspect("t", records=0)

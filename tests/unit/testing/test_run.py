@@ -150,6 +150,7 @@ class Frame:
         ([[LOOP]], "records.0: cannot be written as JSON in UTF-8: maximum recursion depth exceeded"),
         (5, "records: is no list, but 5: give a list of records"),
         ([sk.testing.Record(headers=[("a", b"b")])], "records.0: headers: must be a mapping"),  # type: ignore[arg-type]
+        ([sk.testing.Record(topic=5)], "records.0: topic: 5 is not the name of a topic"),  # type: ignore[arg-type]
         ([sk.testing.Record(partition="1")], "records.0: partition: '1' is not a number"),  # type: ignore[arg-type]
     ],
 )
