@@ -58,7 +58,8 @@ class MetricsReader:
 
     def read(self, timeout_s: float = READ_TIMEOUT_S) -> Values:
         """Return all values. Must not be called from the thread of the event loop."""
-        if self._loop is None:
+        loop = self._loop  # which the end of the block removes at any time
+        if loop is None:
             self._last_values = list(self._all())
             return self._last_values
         reading: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -68,7 +69,7 @@ class MetricsReader:
             reading.set_result(None)
 
         with suppress(concurrent.futures.TimeoutError, RuntimeError):  # RuntimeError: the loop has just been closed
-            self._loop.call_soon_threadsafe(read)
+            loop.call_soon_threadsafe(read)
             reading.result(timeout_s)
         return self._last_values
 

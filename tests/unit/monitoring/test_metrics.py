@@ -402,3 +402,18 @@ async def test_metrics_reader_answer_of_a_busy_stage_is_that_of_the_next_scrape(
         await asyncio.sleep(0)
         scrape_while_busy()
     assert [bool(values) for values in scrapes] == [False, True]
+
+
+def test_metrics_reader_whose_block_ends_during_a_scrape_answers() -> None:
+    class Ending(MetricsReader):
+        def __getattribute__(self, name: str) -> object:
+            value = super().__getattribute__(name)
+            if name == "_loop":
+                self._loop = None
+            return value
+
+    reader = Ending("router", Health(60.0))
+    loop = asyncio.new_event_loop()
+    with reader.on(loop):
+        assert reader.read(0.0) == []
+    loop.close()
