@@ -71,7 +71,7 @@ STEP_FLOORS = (
 )
 """What a step may import of this package, next to its own folder."""
 
-STAGE_FILES = {"step", "metrics", "builder"}
+STAGE_FILES = {"step", "builder"}
 """Modules of every stage."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skewless.metric_definition import Metric
 from skewless.sql.errors import CAUSES
 
-TABLE_METRICS = (
+METRICS = (
     Metric(
         "skewless_sink_store_up",
         "gauge",

@@ -1,8 +1,0 @@
-"""Metrics of a sink."""
-
-from __future__ import annotations
-
-from skewless.stages.table_metrics import TABLE_METRICS
-
-METRICS = TABLE_METRICS
-"""Definitions of the metrics that not every stage has."""
