@@ -1,20 +1,20 @@
-"""Builds the output of the stages that write to a table."""
+"""Builds the stages that write to a table, from their steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from skewless.config.stage_start import StageStart
 from skewless.engine.start_checks import PriorOutput
+from skewless.engine.step import Step
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql import schema
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
 from skewless.sql.table import ResultTable
+from skewless.stages.built_stage import BuiltStage
 from skewless.wire.topic_partition import TopicPartition
 
 
-class PriorRows(PriorOutput):
+class _PriorRows(PriorOutput):
     """Names the place of the offsets. `SqlOutput` itself looks for rows without offsets."""
 
     def __init__(self, start: StageStart, table: ResultTable) -> None:
@@ -37,18 +37,20 @@ class PriorRows(PriorOutput):
         """Return None."""
 
 
-def output_of(start: StageStart, table: ResultTable) -> Callable[[str], SqlOutput]:
-    """Return the function that returns the output of a stage to a table.
-
-    Raises ConfigurationError if the driver is not installed.
-    """
-    pipeline = start.settings
+def stage_of_table(start: StageStart, table: ResultTable, step: Step, *, max_poll_records: int) -> BuiltStage:
+    """Return a stage that writes the outputs of its step to a table. Raises ConfigurationError as `database_of`."""
+    settings = start.settings.table_settings
     output = SqlOutput(
-        database_of(pipeline.table_settings, table),
-        pipeline=pipeline.full_name,
+        database_of(settings, table),
+        pipeline=start.settings.full_name,
         stage=start.stage.name,
         topics=[topic for topic, _ in start.input_topics()],
-        create=pipeline.table_settings.create,
+        create=settings.create,
         progress=GroupProgress(),
     )
-    return lambda _member: output
+    return BuiltStage(
+        step,
+        output=lambda _member: output,
+        prior_output=_PriorRows(start, table),
+        transport={"commit_interval_s": settings.transaction_s, "max_poll_records": max_poll_records},
+    )

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from helpers.databases import TestDatabase
 from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
-from skewless.algorithms.aggregates import columns_of
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import Step
 from skewless.kafka.consumer.group_progress import GroupProgress
@@ -155,9 +154,7 @@ class Flusher(Sink):
         assert self.settings.sink is not None
         results = added_results(self.settings.results)
         rows = self.settings.sink.transaction_rows
-        rules = FlusherRules(
-            results, columns_of(results), self.settings.aggregator.windows, rows, self.settings.splitter.key.parts
-        )
+        rules = FlusherRules(results, self.settings.aggregator.windows, rows, self.settings.splitter.key.parts)
         return FlusherStep(rules, worker_partitions=1)
 
     def add(self, *rows: Mapping[str, Any]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from skewless.algorithms.aggregates import columns_of
 from skewless.config.stage_start import StageStart
 from skewless.stages.built_stage import BuiltStage
 from skewless.stages.flusher.step import FlusherRules, FlusherStep
-from skewless.stages.table_output import PriorRows, output_of
+from skewless.stages.table_output import stage_of_table
 from skewless.stages.table_settings import added_results
 
 RECORDS_PER_POLL = 8
@@ -14,20 +13,13 @@ RECORDS_PER_POLL = 8
 
 
 def build(start: StageStart) -> BuiltStage:
-    """Build the flusher from its settings. Raises ConfigurationError if the driver is not installed."""
+    """Build the flusher from its settings. Raises ConfigurationError as `stage_of_table`."""
     pipeline = start.settings
-    settings = pipeline.table_settings
-    results, table = added_results(pipeline.results), pipeline.sink_table()
     rules = FlusherRules(
-        results,
-        columns_of(results),
+        added_results(pipeline.results),
         pipeline.aggregator.windows,
-        settings.transaction_rows,
+        pipeline.table_settings.transaction_rows,
         pipeline.splitter.key.parts,
     )
-    return BuiltStage(
-        FlusherStep(rules, worker_partitions=pipeline.worker_input.partitions),
-        output=output_of(start, table),
-        prior_output=PriorRows(start, table),
-        transport={"commit_interval_s": settings.transaction_s, "max_poll_records": RECORDS_PER_POLL},
-    )
+    step = FlusherStep(rules, worker_partitions=pipeline.worker_input.partitions)
+    return stage_of_table(start, pipeline.sink_table(), step, max_poll_records=RECORDS_PER_POLL)

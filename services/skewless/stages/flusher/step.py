@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultField
+from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultField, columns_of
 from skewless.algorithms.partials import newest_pane
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkTracker
 from skewless.algorithms.windowing.assigner import WindowAssigner
@@ -33,7 +33,6 @@ class FlusherRules:
 
     results: Sequence[ResultField]
     """Results that a database can merge, which are the columns of the table."""
-    columns: Sequence[PartialColumn]
     windows: WindowAssigner
     transaction_rows: int
     """Number of rows after which the step requests a commit."""
@@ -68,6 +67,7 @@ class FlusherStep(Step):
 
     def __init__(self, rules: FlusherRules, *, worker_partitions: int) -> None:
         self._rules = rules
+        self._columns = columns_of(rules.results)
         self._worker_partitions = worker_partitions
         self._inputs: dict[int, _Input] = {}
         self._record_type = aggregate_type(rules.results, key_parts=rules.key_parts)
@@ -75,7 +75,7 @@ class FlusherStep(Step):
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - the rows are in the database
         """Restore the watermarks of the last commit."""
         watermarks = read_watermarks(decode_checkpoint(checkpoint), self._worker_partitions)
-        self._inputs[partition] = _Input(watermarks, WindowDeltas(self._rules.columns, self._rules.windows))
+        self._inputs[partition] = _Input(watermarks, WindowDeltas(self._columns, self._rules.windows))
 
     def revoke(self, partition: int) -> None:
         """Drop partials that were not committed."""
@@ -105,7 +105,7 @@ class FlusherStep(Step):
 
     @property
     def _added_columns(self) -> Iterator[PartialColumn]:
-        return (column for column in self._rules.columns if column != LOAD_COLUMN)
+        return (column for column in self._columns if column != LOAD_COLUMN)
 
     @property
     def wants_commit(self) -> bool:

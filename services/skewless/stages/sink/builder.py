@@ -7,12 +7,12 @@ from skewless.config.stage_start import StageStart
 from skewless.sql.table import ResultTable
 from skewless.stages.built_stage import BuiltStage
 from skewless.stages.sink.step import Rank, Result, SinkStep
-from skewless.stages.table_output import PriorRows, output_of
+from skewless.stages.table_output import stage_of_table
 from skewless.wire.aggregates import ToJson, unchanged
 
 
 def build(start: StageStart) -> BuiltStage:
-    """Build the sink from its settings. Raises ConfigurationError if the driver is not installed."""
+    """Build the sink from its settings. Raises ConfigurationError as `stage_of_table`."""
     pipeline = start.settings
     return _built(start, pipeline.sink_table(), Result, result_reader(pipeline))
 
@@ -24,10 +24,6 @@ def build_ranks(start: StageStart) -> BuiltStage:
 
 
 def _built(start: StageStart, table: ResultTable, record_type: type[Result | Rank], to_json: ToJson) -> BuiltStage:
-    settings = start.settings.table_settings
-    return BuiltStage(
-        SinkStep(record_type, transaction_rows=settings.transaction_rows, to_json=to_json),
-        output=output_of(start, table),
-        prior_output=PriorRows(start, table),
-        transport={"commit_interval_s": settings.transaction_s, "max_poll_records": settings.transaction_rows},
-    )
+    rows = start.settings.table_settings.transaction_rows
+    step = SinkStep(record_type, transaction_rows=rows, to_json=to_json)
+    return stage_of_table(start, table, step, max_poll_records=rows)

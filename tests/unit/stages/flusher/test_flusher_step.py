@@ -12,7 +12,6 @@ from helpers.batches import json_values_in
 from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import results_of
-from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
@@ -43,7 +42,7 @@ def flusher(
     *aggregates: Any, windows: WindowAssigner | None = None, rows: int = 2000, worker_partitions: int = 1
 ) -> FlusherStep:
     results = added_results(results_of(aggregates or ("count", "sum"), [ValueType()]))
-    rules = FlusherRules(results, columns_of(results), windows or tumbling(60), rows)
+    rules = FlusherRules(results, windows or tumbling(60), rows)
     step = FlusherStep(rules, worker_partitions=worker_partitions)
     step.assign(1, None, ())
     return step
