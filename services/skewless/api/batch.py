@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,37 +18,22 @@ from skewless.operations.offset_range import START, source_ranges
 from skewless.spark import batch_pipeline, kafka_options, kafka_source
 
 
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Results of recorded data, and numbers of records. Close it, or use it in a `with` block: Spark caches parts."""
 
-    def __init__(self, answer: batch_pipeline.BatchResult, rows: DataFrame) -> None:
-        self._answer = answer
-        self.rows = rows
-        """One row per window and key: the fields of topic `aggregates` except `revision`, and the key's `partition`."""
-
-    @property
-    def records(self) -> int:
-        """Number of records that were read."""
-        return self._answer.records
-
-    @property
-    def tuples(self) -> int:
-        """Number of tuples that are in results."""
-        return self._answer.tuples
-
-    @property
-    def late(self) -> int:
-        """Number of late tuples."""
-        return self._answer.late
-
-    @property
-    def invalid(self) -> Mapping[str, int]:
-        """Number of invalid records by reason."""
-        return self._answer.invalid
-
-    def close(self) -> None:
-        """Remove what Spark has cached."""
-        self._answer.close()
+    rows: DataFrame
+    """One row per window and key: the fields of topic `aggregates` except `revision`, and the key's `partition`."""
+    records: int
+    """Number of records that were read."""
+    tuples: int
+    """Number of tuples that are in results."""
+    late: int
+    """Number of late tuples."""
+    invalid: Mapping[str, int]
+    """Number of invalid records by reason."""
+    close: Callable[[], None]
+    """Removes what Spark has cached."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +53,8 @@ def batch(spark: SparkSession, settings: PipelineSettings, paths: Sequence[str |
         read = kafka_options.read(spark, settings.kafka, ranges, headers=settings.splitter.reads_headers)
         records = kafka_source.of_source(read, settings)
     answer = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now=round(time.time() * 1000)))
-    return Batch(answer, batch_pipeline.results(answer, settings))
+    rows = batch_pipeline.results(answer, settings)
+    return Batch(rows, answer.records, answer.tuples, answer.late, answer.invalid, answer.close)
 
 
 def _uri(path: str | Path) -> str:
