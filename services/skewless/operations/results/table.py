@@ -41,7 +41,7 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
                 raise CheckFailedError(no_results(f"table {table.name} in {database.address}", key))
             closed = _complete(settings, stored, windows, closed_until, written) if select.by_closing else set()
             selected = select.choose(windows, closed)
-            if found is None and selected:  # almost always a range of windows
+            if found is None and selected:  # a range of windows, mostly without gaps
                 found = [row for page in stored.pages(min(selected)[0], max(selected)[0]) for row in page]
             rows = [row for row in found or () if _window_of(row) in selected]
     finally:
