@@ -224,11 +224,6 @@ def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: 
     assert problem in str(caught.value)
 
 
-def test_avro_path_through_a_list_that_the_schema_file_lacks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"^key\.field: does not exist in schema"):
-        parse(record_of("R", key="string"), [], tmp_path, {"key": {"field": "key[]"}})
-
-
 def test_avro_document_of_a_join_is_exact_json(tmp_path: Path) -> None:
     user = record_of("User", id="string", born=logical("int", "date"))
     schema = record_of(

@@ -144,10 +144,10 @@ def test_protobuf_text_that_does_not_compile_or_leaves_its_folder_is_refused() -
         compile_text(Schema("PROTOBUF", TEXT, {"../../x.proto": Schema("PROTOBUF", "")}))
 
 
-@pytest.mark.parametrize("names", [(".",), ("a", "a/b"), ("a/b", "a"), ("a" * 300,), ("a\0",)])
+@pytest.mark.parametrize("names", [(".",), ("a", "a/b"), ("a/b", "a"), ("a" * 300,)])
 def test_protobuf_text_with_a_reference_that_no_file_can_be_is_refused(names: Sequence[str]) -> None:
     references = dict.fromkeys(names, Schema("PROTOBUF", 'syntax = "proto3";'))
-    with pytest.raises(ValueError, match=r"no file can have the name|null"):
+    with pytest.raises(ValueError, match="no file can have the name"):
         compile_text(Schema("PROTOBUF", TEXT, references))
 
 
