@@ -34,7 +34,8 @@ class BackPressure:
     """Limits the batches and bytes in flight; a single poll may exceed the limits.
 
     While a partition is full, the consumer does not poll. Partitions that are full for longer than `pause_after_s` are
-    paused, so that the other partitions and rebalances continue. Partitions that the step blocks are paused at once.
+    paused, so that the other partitions and rebalances continue. At a limit of all batches or bytes, all partitions are
+    paused until what is in flight is below it. Partitions that the step blocks are paused at once.
     The consumer thread owns this object.
     """
 
