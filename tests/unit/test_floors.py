@@ -250,7 +250,6 @@ DECISIONS = {
     "algorithms/partials.py": "columns",
     "apidocs/examples.py": "sections of settings",
     "config/pipeline_settings.py": "sections of settings",
-    "config/problems.py": "sections of settings",
     "config/topic_plan.py": "kinds of numbers of partitions",
     "apidocs/reference_pages.py": "kinds of numbers of partitions",
     "operations/topic_sizes.py": "sections of settings",

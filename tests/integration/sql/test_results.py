@@ -1,4 +1,4 @@
-"""`skewless results` shows the rows of real tables. What it asks Kafka for is replaced."""
+"""`skewless results` shows the rows of real tables, without Kafka if they have only windows that have closed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from integration.sql.sql_sink import START, Flusher, Sink, result
 from integration.sql.test_merge import delta
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
+from skewless.errors import UnreachableError
 from skewless.operations.results import table, topic
 from skewless.sql.table_reader import StoredRow, TableSnapshot
 
@@ -25,16 +26,21 @@ MINUTE = 60_000
 
 
 @pytest.fixture(autouse=True)
-def _all_windows_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_closed_in_topic", lambda _settings: (MAX_WATERMARK, {}))
+def _no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed_everywhere(_settings: object, _stage: str) -> int:
+        raise UnreachableError("no broker answers")
+
+    monkeypatch.setattr(table, "closed_everywhere", closed_everywhere)
 
 
-def results(sink: Sink, folder: Path, *options: str, window: dict[str, Any] | None = None) -> Ended:
+def results(
+    sink: Sink, folder: Path, *options: str, window: dict[str, Any] | None = None, emit: str = "final"
+) -> Ended:
     file = folder / "pipeline.yaml"
     document = sink.settings.model_dump(mode="json", include={"name", "source"})
     document["kafka"] = {"bootstrap_servers": "localhost:1"}
     document["splitter"] = {"key": {"field": "k"}, "value": {"field": "v", "decimals": 1}}
-    document["aggregator"] = {"emit": "final", "aggregates": [row.name for row in sink.settings.results]}
+    document["aggregator"] = {"emit": emit, "aggregates": [row.name for row in sink.settings.results]}
     document["aggregator"] |= {"window": window} if window else {}
     address = sink.settings.table_settings
     document["sink"] = {"url": address.url, "mode": address.mode}
@@ -67,6 +73,8 @@ def test_results_of_a_table_are_those_of_the_chosen_windows_and_key(database: Te
     }
     assert [row["count"] for row in shown(sink, tmp_path, "--window", "all", "--key", "a")] == [5, 2]
     assert [row["key"] for row in shown(sink, tmp_path, "--window", "all", "--top", "1")] == ["a", "b"]
+    updates = results(sink, tmp_path, emit="updates")
+    assert (updates.exit_code, updates.stderr) == (3, "error: no broker answers\n")
     none = results(sink, tmp_path, "--key", "z")
     assert none.exit_code == 1
     assert "has no results of key z" in none.stderr

@@ -30,6 +30,10 @@ def stream(tmp_path: Path) -> Path:
 
 
 def simulate(path: object, *args: object, stdin: str | None = None) -> Result:
+    return run(path, "-q", *args, stdin=stdin)
+
+
+def run(path: object, *args: object, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main.main, ["simulate", "--input", str(path), *map(str, args)], input=stdin)
 
 
@@ -75,11 +79,11 @@ def test_simulate_command_stream_is_read_from_standard_input(stream: Path) -> No
 
 def test_simulate_command_reports_progress_unless_it_is_hidden(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LINE_INTERVAL_S", 0.0)
-    run = ("--grouping", "key", "--workers", 2)
+    options = ("--grouping", "key", "--workers", 2)
     size = stream.stat().st_size
-    assert simulate(stream, *run).stderr.startswith(f"{size} of {size} bytes, ")
-    assert simulate("-", *run, stdin=stream.read_text()).stderr.startswith(f"{size} bytes, ")
-    assert simulate(stream, *run, "-q").stderr == ""
+    assert run(stream, *options).stderr.startswith(f"{size} of {size} bytes, ")
+    assert run("-", *options, stdin=stream.read_text()).stderr.startswith(f"{size} bytes, ")
+    assert run(stream, *options, "-q").stderr == ""
 
 
 def test_simulate_command_window_option_sets_the_window_length(stream: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from skewless.cli.audit_scope import AuditScope
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.spark.batch_pipeline import BatchResult
 
 REPORT, DIFFERENCES, TABLE_DIFFERENCES = "audit.json", "differences", "table-differences"
 RANK_DIFFERENCES = "rank-differences"
@@ -119,7 +120,6 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
     out: Path | None,
 ) -> dict[str, Any]:
     """Compare topic and table, write the differences to the folder `out`, and return the report."""
-    from skewless.cli import audit_table
     from skewless.spark import audit_job as job
 
     written = job.read(session, settings, scope.source_ranges, scope.offset_ranges, scope.closed_until)
@@ -131,15 +131,46 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
             if comparison.rank_differences is not None:
                 comparison.rank_differences.write.mode("overwrite").json(str(out / RANK_DIFFERENCES))
         if of_table:
-            with audit_table.compared(
-                session, settings, comparison.answer, offset_reader=offset_reader, scope=scope, since=since, first=first
-            ) as table:
-                report["table"] = {"name": settings.sink_table().name, **table.report}
-                if out is not None:
-                    table.differences.write.mode("overwrite").json(str(out / TABLE_DIFFERENCES))
+            report["table"] = _compare_table(
+                session, settings, comparison.answer, offset_reader, scope, since=since, first=first, out=out
+            )
     if out is not None:
         (out / REPORT).write_text(json.dumps(report, indent=2) + "\n")
     return report
+
+
+def _compare_table(  # noqa: PLR0913 - the parts of an audit, by name
+    session: SparkSession,
+    settings: PipelineSettings,
+    answer: BatchResult,
+    offset_reader: OffsetReader,
+    scope: AuditScope,
+    *,
+    since: int | None,
+    first: int,
+    out: Path | None,
+) -> dict[str, Any]:
+    """Compare the table with topic `aggregates` or, with `mode: merge`, with the batch answer. Returns the report."""
+    from skewless.cli.audit_scope import complete_in_table
+    from skewless.spark import kafka_options, table_audit
+    from skewless.spark.audit_job import results_as_json
+
+    with table_audit.read(session, settings, since) as table:
+        if settings.table_settings.mode == "merge":
+            complete = complete_in_table(offset_reader, settings, scope, table.offsets, table.watermarks)
+            comparison = table_audit.compared_with_answer(
+                table, answer, settings, complete_until=complete, since=since, first=first
+            )
+        else:
+            # After the table, so that the topic has all that the table has.
+            name = settings.topic("aggregates")
+            topic = kafka_options.read(session, settings.kafka, {name: offset_reader.ranges(name)}, headers=False)
+            results = results_as_json(topic, settings)
+            comparison = table_audit.compared_with_topic(table, results, settings, since=since, first=first)
+        with comparison as compared:
+            if out is not None:
+                compared.differences.write.mode("overwrite").json(str(out / TABLE_DIFFERENCES))
+            return {"name": settings.sink_table().name, **compared.report}
 
 
 def _audit_join(

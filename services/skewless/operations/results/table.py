@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from skewless import topology
+from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import CheckFailedError
+from skewless.errors import CheckFailedError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.result_table import open_table
@@ -73,8 +74,16 @@ def _quotient(values: Mapping[str, Any], dividend: str, divisor: str | None) -> 
 
 
 def _closed_in_topic(settings: PipelineSettings) -> tuple[int | None, OffsetRanges]:
-    """Return up to which time topic `aggregates` has all results (None: unknown), and the offsets that have them."""
-    closed_until = closed_everywhere(settings, topology.RESULTS_STAGE)
+    """Return up to which time topic `aggregates` has all results (None: unknown), and the offsets that have them.
+
+    A table with `emit: final` is readable without a broker: all of its windows have closed in some partition.
+    """
+    try:
+        closed_until = closed_everywhere(settings, topology.RESULTS_STAGE)
+    except UnreachableError:
+        if settings.aggregator.emit == "updates":
+            raise
+        return MAX_WATERMARK, {}
     if closed_until is None:
         return None, {}
     return closed_until, OffsetReader(settings.kafka).ranges(settings.topic("aggregates"))
