@@ -43,14 +43,14 @@ it, a worker that was idle for a while would receive the missed tuples on top of
 LEAD_THRESHOLD, HEAVY_LEAD_THRESHOLD = 0.25, 0.75
 """A bucket uses the first worker of its set whose lead is at most this fraction of the allowed lead. A heavy bucket
 allows a small lead and has many workers: with the lower threshold it would check all of them for each tuple."""
-REDUCED_BUCKETS = 2**18
+REDUCED_BUCKETS = 3 * 2**16
 """Number of buckets in a reduced snapshot, which has 3.3 MB with them."""
 RESCALE_WEIGHT = 1e6
 """Weight of a tuple above which the router divides all weights by it."""
 
 Orders = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 """Per distinct key: its bucket, and the home and stride of the bucket's order of workers."""
-Entry = np.dtype([("count", np.float32), ("width", np.int16), ("place", np.int16), ("epoch", np.int32)])
+Entry = np.dtype([("count", np.float64), ("width", np.int16), ("place", np.int16), ("epoch", np.int32)])
 """A bucket: decayed count, width, place of the last used worker in the bucket's order, epoch of the last review. One
 record, so that a tuple costs one memory access."""
 

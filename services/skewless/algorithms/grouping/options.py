@@ -86,8 +86,8 @@ class EvenOptions(SettingsModel):
         32_768,
         ge=256,
         le=1_048_576,
-        description="Number of hash buckets, 12 bytes each. Keys in the bucket of a hot key are spread with it. "
-        "Of 349,000 or more, a router saves the 262,144 heaviest.",
+        description="Number of hash buckets, 16 bytes each. Keys in the bucket of a hot key are spread with it. "
+        "Of 262,000 or more, a router saves the 196,608 heaviest.",
     )
     overload_tolerance: int = Field(
         24,

@@ -23,7 +23,7 @@ final class EvenGrouping implements Grouping {
     private final int toleranceSetting;
     private final int memory;
     // The state of each bucket.
-    private final float[] counts;
+    private final double[] counts;
     private final int[] widths;
     private final int[] places;
     private final int[] epochs;
@@ -42,7 +42,7 @@ final class EvenGrouping implements Grouping {
     EvenGrouping(int workers, int hashBuckets, int overloadTolerance, int decayTuples) {
         toleranceSetting = overloadTolerance;
         memory = decayTuples;
-        counts = new float[hashBuckets];
+        counts = new double[hashBuckets];
         widths = new int[hashBuckets];
         places = new int[hashBuckets];
         epochs = new int[hashBuckets];
@@ -70,7 +70,7 @@ final class EvenGrouping implements Grouping {
         int workers = loads.length;
         int bucket = Murmur3.hashMod(key, HOME_SEED, counts.length);
         int worker = bucket % workers;
-        counts[bucket] = (float) (counts[bucket] + weight);
+        counts[bucket] += weight;
         double mean = total * (1.0 / workers);
         double fairShare = mean + PRIOR_TUPLES * weight;
         heavy += counts[bucket] > fairShare ? weight : 0.0;
@@ -88,9 +88,7 @@ final class EvenGrouping implements Grouping {
         }
         if (weight > RESCALE_WEIGHT) {
             Arrays.setAll(loads, each -> loads[each] / weight);
-            for (int each = 0; each < counts.length; each++) {
-                counts[each] = (float) (counts[each] / weight);
-            }
+            Arrays.setAll(counts, each -> counts[each] / weight);
             total /= weight;
             heavy /= weight;
             weight = 1.0;
