@@ -35,7 +35,7 @@ from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 from skewless.lab.simulation.tuple_blocks import ReadPlan
 from skewless.spark import kafka_options
 from skewless.spark.evaluate_job import evaluate
-from skewless.spark.evaluate_run import run_of
+from skewless.spark.pipeline_run import run_of
 from skewless.spark.plan_job import plan
 from skewless.spark.report.evaluation_report import report
 from skewless.wire.columns import read_table

@@ -12,8 +12,8 @@ import pytest
 from skewless.algorithms.windowing.assigner import HoppingWindows
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.spark import key_statistics
-from skewless.spark.evaluate_run import PipelineRun
 from skewless.spark.latency import completed, latencies
+from skewless.spark.pipeline_run import PipelineRun
 from skewless.spark.topic_rows import CELLS
 from skewless.wire.columns import write_table
 

@@ -254,7 +254,7 @@ DECISIONS = {
     "apidocs/reference_pages.py": "kinds of numbers of partitions",
     "operations/topic_sizes.py": "sections of settings",
     "spark/key_statistics.py": "columns",
-    "spark/pipeline_run.py": "columns",
+    "spark/run_records.py": "columns",
     "spark/stream_start.py": "sections of settings",
     "spark/topic_rows.py": "columns",
     "spark/report/planning_report.py": "a row of a table",

@@ -28,9 +28,9 @@ from skewless.spark.batch_pipeline import in_partitions
 from skewless.spark.comparison import comparisons
 from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
-from skewless.spark.evaluate_run import PipelineRun, nothing_to_evaluate
 from skewless.spark.evaluation_json import NAMES, measures_of_run
-from skewless.spark.pipeline_run import read_distributions, records, union
+from skewless.spark.pipeline_run import PipelineRun, nothing_to_evaluate
+from skewless.spark.run_records import read_distributions, records, union
 from skewless.wire.distribution import TickDistribution
 
 

@@ -1,48 +1,83 @@
-"""Topics of pipelines that have run, as DataFrames."""
+"""Pipelines that have run, and what to read of their topics. Does not use Spark."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import msgspec
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import BrokerError, CheckFailedError
+from skewless.kafka.consumer.offsets import OffsetReader
 
-from skewless.spark import kafka_options
-from skewless.spark.evaluate_run import PipelineRun
-from skewless.wire.distribution import TickDistribution
+if TYPE_CHECKING:
+    from skewless.spark.kafka_options import TopicRanges
 
-
-def read_distributions(runs: Sequence[PipelineRun]) -> list[list[TickDistribution]]:
-    """Return the observer's records of each run, ordered by tick. The last record of a tick counts."""
-    frames = [records(run, index, "distribution", "run", "offset", "value") for index, run in enumerate(runs)]
-    ticks_by_run: list[dict[int, TickDistribution]] = [{} for _ in runs]
-    for row in sorted(union(frames).collect(), key=lambda row: row.offset):
-        with contextlib.suppress(msgspec.DecodeError):  # not a record of the observer
-            tick = msgspec.json.decode(row.value, type=TickDistribution)
-            ticks_by_run[row.run][tick.tick_start] = tick
-    return [[ticks[start] for start in sorted(ticks)] for ticks in ticks_by_run]
+TOPICS = ("worker-input", "tuples", "partials", "aggregator-changelog", "router-state", "distribution")
 
 
-def records(run: PipelineRun, run_index: int, topic: str, *names: str) -> DataFrame:
-    """Return the named columns of the records of a topic, without tombstones. `run` is the index of the run."""
-    columns = {
-        "run": F.lit(run_index),
-        "key": F.col("key"),
-        "value": F.col("value"),
-        "worker": F.col("partition"),
-        "partition": F.col("partition"),
-        "offset": F.col("offset"),
-        "timestamp_ms": F.unix_millis("timestamp"),
-    }
-    settings = run.settings
-    ranges = {settings.topic(topic): run.offsets[topic]}
-    read = kafka_options.read(SparkSession.active(), settings.kafka, ranges, headers=False)
-    return read.where("value is not null").select(*(columns[name].alias(name) for name in names))
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """A pipeline that has run, and what to read of its topics."""
+
+    settings: PipelineSettings
+    offsets: TopicRanges
+    """By topic of the topology and partition: first offset (inclusive) and end offset (exclusive)."""
+    is_whole: bool = True
+    """False if retention has deleted the first part of the run. Then what its workers completed is not known."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pipeline."""
+        return self.settings.name
+
+    @property
+    def windows(self) -> WindowAssigner:
+        """Windows of the load. If those of the pipeline overlap, consecutive ones of their length."""
+        windows = self.settings.aggregator.windows
+        return replace(windows, every_ms=windows.size_ms) if isinstance(windows, HoppingWindows) else windows
 
 
-def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """Return the rows of several runs as one DataFrame."""
-    return reduce(DataFrame.unionByName, frames)
+def end_offsets(settings: PipelineSettings) -> dict[str, dict[int, int]]:
+    """Return the end offsets of the topics of an evaluation."""
+    offset_reader = OffsetReader(settings.kafka)
+    return {topic: offset_reader.end(settings.topic(topic)) for topic in TOPICS}
+
+
+def run_of(settings: PipelineSettings, starts: Mapping[str, Mapping[int, int]] | None = None) -> PipelineRun:
+    """Return the run of a pipeline: each topic from `starts`, or from its beginning, to its end.
+
+    Raises CheckFailedError if no tuple has reached a worker, and BrokerError if retention has deleted all of them.
+    """
+    offset_reader = OffsetReader(settings.kafka)
+    offsets = {topic: offset_reader.ranges(settings.topic(topic)) for topic in TOPICS}
+    if starts is not None:
+        offsets = {
+            topic: {
+                partition: (start, max(start, offsets[topic][partition][1]))
+                for partition, start in starts[topic].items()
+            }
+            for topic in TOPICS
+        }
+    is_whole = starts is not None or not any(
+        begin for topic in ("worker-input", "partials") for begin, _ in offsets[topic].values()
+    )
+    run = PipelineRun(settings, offsets, is_whole)
+    if not any(first < end for first, end in offsets["worker-input"].values()):
+        raise nothing_to_evaluate(run)
+    return run
+
+
+def nothing_to_evaluate(run: PipelineRun) -> CheckFailedError | BrokerError:
+    """Return the error for a run without tuples, because it never ran or because they were deleted."""
+    topic = run.settings.topic("worker-input")
+    if run.is_whole:
+        return CheckFailedError(
+            f"topic {topic} has no tuples: run the pipeline first, then evaluate; `skewless stream` does not write "
+            "this topic, `skewless top` shows its load"
+        )
+    return BrokerError(
+        f"topic {topic} has no tuples any more, because retention has deleted them: evaluate a run within "
+        "topics.internal_retention_s of its end"
+    )

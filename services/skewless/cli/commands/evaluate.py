@@ -11,8 +11,9 @@ import click
 from skewless.cli.options import load_settings, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
-from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, run_of, write_results
+from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, write_results
 from skewless.spark.job_runner import check_start
+from skewless.spark.pipeline_run import run_of
 from skewless.spark.report import require_packages
 
 _EPILOG = """\b

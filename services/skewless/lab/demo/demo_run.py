@@ -34,7 +34,8 @@ from skewless.lab.progress import report_progress
 from skewless.operations.live_page.cards import Card
 from skewless.operations.live_page.server import LivePage, served
 from skewless.spark.comparison import summary
-from skewless.spark.evaluate_run import PipelineRun, evaluated, run_of, write_report
+from skewless.spark.evaluate_run import evaluated, write_report
+from skewless.spark.pipeline_run import PipelineRun, run_of
 from skewless.spark.report import require_packages
 from skewless.topology import needed_stages, table_stage
 from skewless.wire.window_counts import differences

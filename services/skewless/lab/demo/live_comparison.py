@@ -27,8 +27,8 @@ from skewless.lab.local.supervisor import Supervisor
 from skewless.spark import topic_rows
 from skewless.spark.comparison import Compared
 from skewless.spark.completion import completion_of
-from skewless.spark.evaluate_run import PipelineRun, end_offsets, run_of
 from skewless.spark.load_measures import loads_of
+from skewless.spark.pipeline_run import PipelineRun, end_offsets, run_of
 
 POLL_S = 0.02
 START_TIMEOUT_S = 90.0
