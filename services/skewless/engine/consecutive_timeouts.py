@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from skewless.errors import LimitError
 
-MAX_ABORTS = 2
-"""Consecutive aborts that end the process: the same records would make the next transaction as large."""
+MAX_ABORTS = 4
+"""Consecutive aborts that end the process. The output gives each transaction more time than the one before."""
 
 
 class ConsecutiveTimeouts:
@@ -20,7 +20,7 @@ class ConsecutiveTimeouts:
         self._aborts = 0
 
     def aborted(self, *, wrote_s: float, records: int, written_bytes: int) -> LimitError | None:
-        """Count an abort and return the error that ends the process after the second one in a row, otherwise None.
+        """Count an abort and return the error that ends the process after MAX_ABORTS in a row, otherwise None.
 
         `wrote_s` is the time for which the transaction's records were written, without the time for which the broker
         accepted none: an abort because of an outage is not caused by the size.

@@ -162,7 +162,8 @@ class ConsumerThread(threading.Thread):
             self._close(clean=failure is None)
         except Exception as error:  # noqa: BLE001 - as above
             failure = failure or error
-        self._on_loop.post(self._notify_stopped, failure)
+        with suppress(RuntimeError):  # the process has not waited for this thread: its loop is closed
+            self._on_loop.post(self._notify_stopped, failure)
 
     def _open(self) -> None:
         # The output connects when the group has assigned partitions to this process. Before, a process with the same

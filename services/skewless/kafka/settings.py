@@ -342,7 +342,11 @@ class TransportSettings(SettingsModel):
         "that time causes no rebalance.",
     )
     transaction_timeout_s: float = Field(
-        15.0, ge=1, le=900, description="Time after which the broker aborts an open transaction."
+        15.0,
+        ge=1,
+        le=900,
+        description="Time after which the broker aborts an open transaction. One that needs longer to be written is "
+        "aborted, and repeated with more time.",
     )
     compression: Compression = Field("lz4", description="Compression of produced records.")
 

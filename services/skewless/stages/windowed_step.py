@@ -91,6 +91,7 @@ class WindowedStep(Step):
     def _update_watermarks(self, input_: Input, headers: Headers, partials: pa.Table | None) -> None:
         """Update watermarks and counters from a record. Raises BadRecordError for invalid headers."""
         update_watermarks(input_.watermarks, headers)
+        input_.ended = False  # until a flush has closed the windows of the record
         if partials is not None:
             self.tuples += int(partials[LOAD_COLUMN.name].to_numpy().sum())
             input_.newest_pane = newest_pane(partials, input_.newest_pane)

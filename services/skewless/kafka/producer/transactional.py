@@ -26,6 +26,11 @@ abort it, and the producer has to ask again. librdkafka does so after 0.5 s, ano
 HANG_MARGIN_S = 2.0
 """A call that takes this much longer than its timeout will not return. One cause, in librdkafka 2.16, is a coordinator
 that its brokers did not list for a moment (https://github.com/confluentinc/librdkafka/issues/5511)."""
+MORE_TIME = 4
+"""A transaction that took longer than its timeout is repeated with this many times the time that it took. The broker may
+have refused its records before all were written."""
+MAX_TIMEOUT_S = 900.0
+"""The longest timeout that brokers accept by default."""
 MAX_FAILED_STARTS = 5
 """Attempts to start a producer that may fail with errors that are not retriable before the process ends."""
 
@@ -42,6 +47,8 @@ class TransactionalProducer(OutputProducer):
     ) -> None:
         super().__init__(kafka, transport, topic)
         self._transactional_id = transactional_id
+        self._timeout_s = transport.transaction_timeout_s
+        """Time after which the broker aborts a transaction."""
         self._calls = TimedCalls()
         self._begun_at: float | None = None
         self._failed_starts = 0
@@ -51,7 +58,7 @@ class TransactionalProducer(OutputProducer):
         """Return librdkafka's options, including those of transactions."""
         return super().options() | {
             "transactional.id": self._transactional_id,
-            "transaction.timeout.ms": round(self._transport.transaction_timeout_s * 1000),
+            "transaction.timeout.ms": round(self._timeout_s * 1000),
         }
 
     def open(self, timeout_s: float) -> None:
@@ -124,7 +131,7 @@ class TransactionalProducer(OutputProducer):
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit outputs and offsets in one transaction."""
         self._begin()
-        deadline = time.monotonic() + self._transport.transaction_timeout_s
+        deadline = time.monotonic() + self._timeout_s
         if offsets:
             to_send, group_metadata = self._to_kafka(offsets), self.consumer.consumer_group_metadata()
             self._repeat(lambda: self.producer.send_offsets_to_transaction(to_send, group_metadata, CALL_S), deadline)
@@ -189,7 +196,15 @@ class TransactionalProducer(OutputProducer):
         return error
 
     def abort(self, *, replace: bool) -> None:
-        """Abort the open transaction. If this producer fails to, the broker aborts it when the next producer starts."""
+        """Abort the open transaction. If this producer fails to, the broker aborts it when the next producer starts.
+
+        If writing took longer than the timeout, the next transaction has more time, since it will write as much.
+        """
+        wrote_s = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at - self.uncommitted.waited_s
+        if wrote_s > self._timeout_s:
+            self._timeout_s = min(MORE_TIME * wrote_s, MAX_TIMEOUT_S)
+            log.warning("writing a transaction took %.1f s: the next one may take %.0f s", wrote_s, self._timeout_s)
+            replace = True
         if not replace and self._begun_at is not None:
             try:
                 replace = not self._calls.call(

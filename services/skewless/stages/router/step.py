@@ -299,7 +299,8 @@ class RouterStep(Step):
 
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported to every worker partition."""
-        return self._last_forwarded[partition].watermark == MAX_WATERMARK
+        state = self._upstreams[partition].state
+        return state.watermark == MAX_WATERMARK and state == self._last_forwarded[partition]
 
 
 def _one_chunk(table: pa.Table) -> pa.Table:

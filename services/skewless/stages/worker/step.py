@@ -275,4 +275,6 @@ class WorkerStep(Step):
 
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported to the aggregators."""
-        return self._inputs[partition].last_forwarded.watermark == MAX_WATERMARK
+        input_ = self._inputs[partition]
+        state = input_.watermarks.state()
+        return state.watermark == MAX_WATERMARK and state == input_.last_forwarded
