@@ -142,7 +142,9 @@ All other rows are stored.
 - Read the reasons in that table.
 - A text with a NUL character does not fit into PostgreSQL, a year after 9999 not into MariaDB and MySQL, and a number
   with more than 38 digits into none. Correct the source, or drop such keys in the splitter.
-- Delete the rows of the table when you have read them. Nothing else does.
+- To store refused rows after a repair of the table, [fill it again](../how-to/sql.md#fill-the-table-again). If the
+  source or a setting was wrong, [count everything again](../how-to/start-again.md#count-everything-again).
+- Otherwise delete the rows of the table when you have read them. Nothing else does. `skewless sink check` counts them.
 """,
     "SkewlessJoinStopped": """
 Everything in a partition of one topic is read, and records of the other topic wait for it: they might still get a

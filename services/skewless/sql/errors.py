@@ -19,6 +19,11 @@ CAUSES = (
 """Causes of the failures after which an attempt is repeated, for the metric."""
 
 
+GRANT = "grant the missing right (`skewless sink check` lists all of them)"
+NO_TABLE = "restore the table, or delete its offsets in skewless_offsets and create it again (`skewless sink schema` prints it)"
+"""Remedies that the dialects share."""
+
+
 class ErrorClass(Enum):
     """Cause of an error. The value describes the reaction."""
 

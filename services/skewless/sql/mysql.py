@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from skewless.sql.database import CONNECT_S, Database, DatabaseAddress, load_driver
-from skewless.sql.errors import ErrorClass, Failure
+from skewless.sql.errors import GRANT, NO_TABLE, ErrorClass, Failure
 from skewless.sql.rows import Row
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.statements import Dialect
@@ -53,9 +53,9 @@ _REMEDIES = {
     1044: "correct sink.url, or grant the user the rights (`skewless sink check` lists what is missing)",
     1045: "correct sink.username or sink.password",
     1049: "create the database, or correct sink.url",
-    1142: "grant the missing right (`skewless sink check` lists all of them)",
-    1143: "grant the missing right (`skewless sink check` lists all of them)",
-    1146: "create the tables (`skewless sink schema` prints them), or set sink.create to true",
+    1142: GRANT,
+    1143: GRANT,
+    1146: NO_TABLE,
     1054: "correct the table (`skewless sink check` lists the differences)",
     2026: "correct sink.tls",
 }

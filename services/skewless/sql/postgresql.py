@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from skewless.sql.database import CONNECT_S, Database, DatabaseAddress, load_driver
-from skewless.sql.errors import ErrorClass, Failure
+from skewless.sql.errors import GRANT, NO_TABLE, ErrorClass, Failure
 from skewless.sql.rows import Row
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.statements import Dialect
@@ -42,8 +42,8 @@ _BY_CLASS: Mapping[str, tuple[ErrorClass, str]] = {
 }
 """Classes of errors by the first two characters of SQLSTATE (PostgreSQL's documentation, appendix A)."""
 _REMEDIES: Mapping[str, str] = {
-    "42501": "grant the missing right (`skewless sink check` lists all of them)",
-    "42P01": "create the tables (`skewless sink schema` prints them), or set sink.create to true",
+    "42501": GRANT,
+    "42P01": NO_TABLE,
     "42703": "correct the table (`skewless sink check` lists the differences)",
     "42804": "correct the table (`skewless sink check` lists the differences)",
     "42P10": "the table lacks its primary key (`skewless sink check` lists the differences)",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from skewless.engine.start_checks import RESET
 from skewless.errors import StoreError
 from skewless.sql.database import Database
-from skewless.sql.errors import ErrorClass
+from skewless.sql.errors import GRANT, ErrorClass
 from skewless.sql.statements import quote, split
 
 OFFSETS = "skewless_offsets"
@@ -94,6 +94,20 @@ def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[s
         )
 
 
+def notes(database: Database, pipeline: str, stage: str) -> Iterator[str]:
+    """Yield a line for rows that the tables, which fit, may lack."""
+    table = database.statements.table
+    ((refused,),) = database.query(database.statements["refused_count"])
+    if refused:
+        yield f"table {table.refused} has {refused:,} refused rows"
+    ((has_rows,),) = database.query(database.statements["results_exist"])
+    if not has_rows and (stage, table.name) in database.query(database.statements["tables_of_offsets"], (pipeline,)):
+        yield (
+            f"table {table.name} is empty, but {OFFSETS} has its offsets: the results before them are not stored again. "
+            "If the table was emptied, delete these offsets to fill it again from the topic"
+        )
+
+
 def other_pipelines(database: Database, table: str, pipeline: str) -> list[str]:
     """Return the other pipelines whose offsets are those of a table."""
     if not exists(database, OFFSETS):
@@ -137,8 +151,8 @@ def _table_differences(database: Database) -> Iterator[str]:
     needed = {name for (name,) in database.query(statements["required_select"], (table.name,))}
     for name in sorted(needed - {column.name for column in table.columns}):
         yield (
-            f"table {table.name}: column {name} is of no result, and needs a value in each row: drop the column, "
-            "allow NULL in it, or give it a default"
+            f"table {table.name}: column {name} is of no result, and needs a value in each row: drop it if it was "
+            "that of a result. Otherwise allow NULL in it, or give it a default"
         )
     key = {name for (name,) in database.query(statements["key_select"], (table.name,))}
     if key != KEY:
@@ -174,7 +188,7 @@ def _refusal(database: Database, statement: str) -> str | None:
         failure = database.failure_of(error)
         if failure.error_class is not ErrorClass.PERMANENT:
             raise
-        return failure.message
+        return failure.message.removesuffix(f"; {GRANT}")  # this line is of `sink check`
     finally:
         with contextlib.suppress(*database.errors):
             database.rollback()

@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, unquote
 from skewless.errors import StoreError
 from skewless.settings_base import InvalidSettingsError
 from skewless.sql.database import Database, DatabaseAddress
-from skewless.sql.errors import ErrorClass, Failure
+from skewless.sql.errors import NO_TABLE, ErrorClass, Failure
 from skewless.sql.rows import Row, time_ms
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.statements import Dialect
@@ -215,7 +215,7 @@ class SqliteDatabase(Database):
             return Failure(_C.VALUE, "value", message)
         error_class, cause = _BY_CODE.get(code & 0xFF, (_C.PERMANENT, "refused"))
         if "no such table" in message:
-            message += "; create the tables (`skewless sink schema` prints them), or set sink.create to true"
+            message += f"; {NO_TABLE}"
         return Failure(error_class, cause, f"{self.address.database}: {message}")
 
 

@@ -54,6 +54,9 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, CURRENT_TIMESTAMP)
 -- name: refused_delete
 DELETE FROM {refused}
 
+-- name: refused_count
+SELECT COUNT(*) FROM {refused}
+
 -- name: refused_exist
 SELECT EXISTS (SELECT 1 FROM {refused})
 

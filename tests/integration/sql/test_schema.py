@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers.databases import PASSWORD, Server, TestDatabase, new_database
+from helpers.docs_blocks import ROOT, blocks
 from helpers.kafka import free_ports
 from integration.sql.sql_sink import Sink, result
 from skewless.cli.main import main
@@ -133,10 +134,33 @@ def test_column_of_a_removed_aggregate_is_a_difference_until_it_may_be_null(data
     Sink(database, decimals=2, aggregates=["count", "sum", "mean", "max", "min"]).start().commit()
     checked = sink("check", file, database)
     assert checked.exit_code == 1
-    assert "table p: column min is of no result, and needs a value in each row: drop the column" in checked.output
+    assert (
+        "table p: column min is of no result, and needs a value in each row: drop it if it was that" in checked.output
+    )
     database.query("ALTER TABLE p DROP COLUMN min")
     assert sink("check", file, database).exit_code == 0
     Sink(database, decimals=2).start().store([result("a")])
+
+
+def test_check_emptied_table_with_offsets_and_refused_rows_are_noted_until_the_table_is_filled_again(
+    database: TestDatabase, file: Path
+) -> None:
+    Sink(database, decimals=2).start().store([result("a"), (b"", b"{}")])
+    notes = [line for line in sink("check", file, database).output.splitlines() if line.startswith("note")]
+    assert notes == ["note: table p_refused has 1 refused rows"]
+    database.query("DELETE FROM p")
+    checked = sink("check", file, database)
+    assert (checked.exit_code, "table p is empty, but skewless_offsets has its offsets" in checked.output) == (0, True)
+    for statement in refill_statements("p"):
+        database.query(statement)
+    assert "note" not in sink("check", file, database).output
+    assert Sink(database, decimals=2).start().offsets == {0: 0}
+
+
+def refill_statements(table: str) -> list[str]:
+    """Return the statements of the documentation that let a table be filled again."""
+    (text,) = (block.text for block in blocks(ROOT / "docs/how-to/sql.md") if block.name == "refill")
+    return text.replace("clicks_by_minute", table).split(";\n")[:-1]
 
 
 def test_check_generated_column_of_the_user_is_no_difference(database: TestDatabase, file: Path) -> None:
@@ -246,6 +270,7 @@ class TestServers:
         checked = sink("check", file, database)
         assert checked.exit_code == 1
         assert "table p: right DELETE is missing" in checked.output
+        assert "`skewless sink check`" not in checked.output
 
     def test_check_missing_right_on_the_offsets_is_a_difference(self, database: TestDatabase, file: Path) -> None:
         Sink(database, decimals=2).start()

@@ -101,5 +101,10 @@ def test_snapshot_later_transactions_are_not_visible(database: TestDatabase) -> 
 def test_snapshot_missing_table_is_an_error_with_the_remedy(database: TestDatabase) -> None:
     sink = Sink(database).start()
     database.query("DROP TABLE p")
-    with pytest.raises(StoreError, match=r"reading table p in .*create the tables"), snapshot(sink.database) as stored:
+    with (
+        pytest.raises(
+            StoreError, match=r"reading table p in .*delete its offsets in skewless_offsets and create it again"
+        ),
+        snapshot(sink.database) as stored,
+    ):
         list(stored.pages())

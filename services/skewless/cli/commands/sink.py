@@ -62,8 +62,6 @@ def check(file: Path | None) -> None:
         found, some_missing = _check(settings, table)
         problems += found
         is_missing |= some_missing
-        if not found:
-            click.echo(f"table {table.name} in {settings.table_settings.address} is as needed")
     if is_missing:
         problems.append(
             "the sink creates missing tables when it starts"
@@ -76,7 +74,10 @@ def check(file: Path | None) -> None:
 
 
 def _check(settings: PipelineSettings, table: ResultTable) -> tuple[list[str], bool]:
-    """Return a line for each problem of a table, and whether it or a table that it needs is missing."""
+    """Return a line for each problem of a table, and whether it or a table that it needs is missing.
+
+    Prints what is to be known of a table without problems.
+    """
     from skewless import topology
     from skewless.operations.result_table import connect
     from skewless.sql import schema as tables
@@ -94,4 +95,8 @@ def _check(settings: PipelineSettings, table: ResultTable) -> tuple[list[str], b
         if not missing_rights:  # the offsets can be read
             stage = topology.table_stage(settings, ranked=table.ranked).name
             problems += tables.foreign_offsets(database, settings.full_name, stage)
+        if not problems:
+            click.echo(f"table {table.name} in {settings.table_settings.address} is as needed")
+            for note in tables.notes(database, settings.full_name, stage):
+                click.echo(f"note: {note}")
         return problems, any(tables.missing(database))
