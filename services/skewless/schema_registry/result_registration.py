@@ -14,7 +14,7 @@ from skewless.schema_registry.client import RegistryClient
 from skewless.schema_registry.result_schemas import REGISTRY_TYPES, ResultSchema, SchemaFormat
 
 if TYPE_CHECKING:
-    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 _PROTOBUF_FIELD = re.compile(r"^\s*(?P<type>(?:optional |repeated )?\w+) (?P<name>\w+) = (?P<number>\d+)", re.MULTILINE)
 
@@ -22,34 +22,47 @@ _PROTOBUF_FIELD = re.compile(r"^\s*(?P<type>(?:optional |repeated )?\w+) (?P<nam
 def register(
     client: RegistryClient, subject: str, schema_format: SchemaFormat, schema: ResultSchema, setting: str
 ) -> int:
-    """Register a schema if it is compatible with the registered one, and return its id.
+    """Register a schema, and return its id. Raises ConfigurationError if the registered one is incompatible.
 
     `setting` is the one that the schema depends on, for errors.
     """
     from confluent_kafka.schema_registry import Schema
 
-    text = schema.text(schema_format)
-    new = Schema(text, REGISTRY_TYPES[schema_format])
-
-    def check(client: SchemaRegistryClient) -> bool:
-        return bool(client.test_compatibility(subject, new))
+    new = Schema(schema.text(schema_format), REGISTRY_TYPES[schema_format])
 
     def send(client: SchemaRegistryClient) -> int:
         return int(client.register_schema(subject, new))
 
+    read = partial(client.request, f"read the schema of {subject}", methodcaller("get_latest_version", subject))
     try:
-        is_compatible = client.wait(partial(client.request, f"check the schema of {subject}", check))
-    except UnknownSchemaError:  # the subject is new
-        is_compatible = True
-    if not is_compatible:
-        read = partial(client.request, f"read the schema of {subject}", methodcaller("get_latest_version", subject), ())
-        latest = client.wait(read)
-        differing = "; ".join(differences(latest.schema.schema_str, text))
+        latest: Schema = client.wait(read).schema
+    except UnknownSchemaError:
+        pass  # the subject is new
+    else:
+        _require_compatible(client, subject, latest, new, setting)
+    return client.wait(partial(client.request, f"register the schema of {subject}", send, unknown=()))
+
+
+def _require_compatible(client: RegistryClient, subject: str, latest: Schema, new: Schema, setting: str) -> None:
+    """Raise ConfigurationError if a schema is not compatible with the latest one, or has another type."""
+    # A registry may answer as if it were broken if it is asked to compare schemas of two types.
+    if (registered := latest.schema_type or "AVRO") != new.schema_type:
+        section = setting.partition(".")[0]
+        raise ConfigurationError(
+            f"{section}.format: the registry has a schema of {subject} with the type {registered}, and the results "
+            f"need {new.schema_type}: delete this subject, set {section}.subject to another one, or name the pipeline "
+            "otherwise"
+        )
+
+    def check(client: SchemaRegistryClient) -> bool:
+        return bool(client.test_compatibility(subject, new))
+
+    if not client.wait(partial(client.request, f"check the schema of {subject}", check, unknown=())):
+        differing = "; ".join(differences(str(latest.schema_str), str(new.schema_str)))
         raise ConfigurationError(
             f"{setting}: the registry has an incompatible schema of {subject}"
             f"{f' ({differing})' if differing else ''}: keep these results as they are, or name the pipeline otherwise"
         )
-    return client.wait(partial(client.request, f"register the schema of {subject}", send, unknown=()))
 
 
 def differences(registered: str, current: str) -> Iterator[str]:

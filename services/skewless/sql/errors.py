@@ -20,7 +20,9 @@ CAUSES = (
 
 
 GRANT = "grant the missing right (`skewless sink check` lists all of them)"
-NO_TABLE = "restore the table, or delete its offsets in skewless_offsets and create it again (`skewless sink schema` prints it)"
+NO_TABLE = (
+    "restore the table, or delete its offsets in skewless_offsets and create it again (see `skewless sink schema`)"
+)
 """Remedies that the dialects share."""
 
 

@@ -103,7 +103,7 @@ def notes(database: Database, pipeline: str, stage: str) -> Iterator[str]:
     ((has_rows,),) = database.query(database.statements["results_exist"])
     if not has_rows and (stage, table.name) in database.query(database.statements["tables_of_offsets"], (pipeline,)):
         yield (
-            f"table {table.name} is empty, but {OFFSETS} has its offsets: the results before them are not stored again. "
+            f"table {table.name} is empty, but {OFFSETS} has its offsets: it lacks the results before them. "
             "If the table was emptied, delete these offsets to fill it again from the topic"
         )
 

@@ -99,6 +99,20 @@ def test_writer_whose_schema_is_incompatible_is_refused_and_names_the_fields(
     assert refused.value.exit_code == 2
 
 
+@pytest.mark.parametrize(("before", "after"), [("avro", "protobuf"), ("json_schema", "avro"), ("protobuf", "avro")])
+def test_writer_whose_subject_has_a_schema_of_another_type_is_refused_and_names_the_remedies(
+    registry_server: RegistryServer, before: SchemaFormat, after: SchemaFormat
+) -> None:
+    name = f"p-{uuid.uuid4().hex[:8]}"
+    result_writer(settings_of(registry_server.url, before, name))
+    require_compatibility(registry_server, f"{name}.aggregates-value")
+    words = (
+        rf"^aggregator\.format: .* with the type {REGISTRY_TYPES[before]}, .* delete this subject, set aggregator\.sub"
+    )
+    with pytest.raises(ConfigurationError, match=words):
+        result_writer(settings_of(registry_server.url, after, name))
+
+
 @pytest.mark.parametrize("schema_format", FORMATS)
 def test_writer_with_one_more_result_is_compatible_and_earlier_records_are_read(
     registry_server: RegistryServer, schema_format: SchemaFormat
@@ -109,17 +123,6 @@ def test_writer_with_one_more_result_is_compatible_and_earlier_records_are_read(
     after = settings_of(registry_server.url, schema_format, before.name, aggregates=[*RESULTS, "max"])
     assert result_writer(after).encode is not None
     assert json.loads(result_reader(after)(value))["total"] == 12.5
-
-
-def test_writer_whose_subject_is_unknown_to_the_check_registers_it(registry_server: RegistryServer) -> None:
-    """Confluent's registry answers with 404 if a subject is new. That of the tests has no objection instead."""
-    gate = Gate(registry_server.port, status=404, part="/compatibility/")
-    gate.content = b'{"error_code": 40401, "message": "Subject not found."}'
-    with gate.running():
-        settings = settings_of(gate.url, "avro")
-        value = result_writer(settings).encode(record_of(settings))
-    subject = aggregates_output(settings).subject
-    assert registry_server.get(f"/subjects/{subject}/versions/latest")["id"] == int.from_bytes(value[1:5], "big")
 
 
 def test_writer_whose_address_is_not_a_registry_is_refused_in_one_line(registry_server: RegistryServer) -> None:
