@@ -218,6 +218,19 @@ def test_reset_of_a_file_of_sqlite_that_does_not_exist_creates_nothing(broker: s
     assert not path.parent.exists()
 
 
+def test_reset_to_start_with_a_table_that_does_not_fit_warns_of_it(broker: str, tmp_path: Path) -> None:
+    database = tmp_path / "results.db"
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), sink={"url": f"sqlite://{database}", "table": "t"})
+    statements = CliRunner().invoke(main, ["sink", "schema", "-f", str(pipeline.file)]).output
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(statements.replace('"count"', '"former"'))
+    planned = reset(pipeline, "--to-start", "--dry-run")
+    assert planned.exit_code == 0
+    assert "warning: the next start refuses table t: column count is missing" in planned.stderr
+    assert "warning: the next start refuses table t: column former is of no result" in planned.stderr
+    assert "warning" not in reset(pipeline, "--delete", "--dry-run").stderr
+
+
 def test_reset_of_an_enrichment_names_its_tables_as_kept(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     table = f"{source.topic}-z"

@@ -54,6 +54,8 @@ def reset(file: Path | None, *, to_start: bool, delete: bool, dry_run: bool, yes
             click.echo(f"pipeline {settings.name} has no topics, groups or rows: nothing to remove")
         else:
             _print_plan(settings, left, to_start=to_start)
+            if to_start and database is not None:
+                _warn_of_tables(database)
             if not (dry_run or yes):
                 _ask(settings)
             if not dry_run:
@@ -86,6 +88,16 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, *, to_start: bool) 
     if (mirror := settings.mirror) is not None:
         copy, servers = f"{mirror.prefix}{settings.topic(mirror.topic)}", mirror.kafka.bootstrap_servers
         click.echo(f"delete by hand: topic {copy} at {servers}, because the stage mirror would not continue it")
+
+
+def _warn_of_tables(database: Database) -> None:
+    """Warn of tables that stay, and do not fit the present settings."""
+    from skewless.sql import schema
+
+    with database.converted_errors("checking the tables"):
+        differences = [] if any(schema.missing(database)) else [*schema.differences(database)]
+    for difference in differences:
+        click.echo(f"warning: the next start refuses {difference}. Correct or drop the table before", err=True)
 
 
 def _ask(settings: PipelineSettings) -> None:
