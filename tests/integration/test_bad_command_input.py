@@ -177,11 +177,12 @@ def test_command_on_records_that_cannot_be_read_exits_with_1(unreadable: Folder,
 
 def test_results_among_records_that_cannot_be_read_are_shown_with_a_warning(broker: str, unreadable: Folder) -> None:
     topic, warning = f"{unreadable.name}.aggregates", "partition 0 offset 0, partition 0 offset 1, partition 0 offset 2"
+    reason = "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
     result = {"key": "a", "window_start": 0, "window_end": 60_000, "count": 7, "sum": 0, "revision": 0}
     write(broker, topic, [json.dumps(result).encode()])
     shown = unreadable.run("results --window all")
     assert (shown.exit_code, shown.stdout.split()) == (0, ["1970-01-01T00:00:00Z", "a", "count", "7", "sum", "0"])
-    assert shown.stderr == f"warning: topic {topic} has records that are not results: {warning}\n"
+    assert shown.stderr == f"warning: topic {topic} has records that are not results: {warning}; the first: {reason}\n"
 
 
 @pytest.mark.parametrize(

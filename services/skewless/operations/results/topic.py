@@ -28,7 +28,7 @@ MAX_PLACES = 3
 """Records that a warning names."""
 
 Warn = Callable[[str], None]
-"""Receives a warning of records that are not results."""
+"""Receives a warning of records that are not results, with the reason of the first."""
 Change = tuple[bytes | None, ResultRecord | None]
 """A record of the topic: its key, which names window and key of the result, and the result; None for a tombstone."""
 
@@ -112,25 +112,27 @@ def _changes_between(settings: PipelineSettings, ranges: OffsetRanges) -> Iterat
 def _changes_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords], warn: Warn) -> Iterator[Change]:
     """Yield the results and tombstones in records of the topic, and warn of other records."""
     others: list[str] = []
+    reason = ""
     for partition, messages in batches:
         for message in messages:
             value = message.value()
-            result = None if value is None else _result(to_json, value)
-            if value is None or result is not None:
-                yield message.key(), result
-            else:
+            try:
+                result = None if value is None else _result(to_json, value)
+            except (ValueError, RecursionError, BadRecordError) as error:
+                reason = reason or str(error)
                 others.append(f"partition {partition} offset {message.offset()}")
+            else:
+                yield message.key(), result
     if others:
-        warn(f"topic {topic} has records that are not results: {_few(others)}")
+        warn(f"topic {topic} has records that are not results: {_few(others)}; the first: {reason}")
 
 
-def _result(to_json: ToJson, value: bytes) -> ResultRecord | None:
-    """Return the result in a record; None if there is none."""
-    try:
-        found = json.loads(to_json(value), parse_float=Decimal)
-    except (ValueError, RecursionError, BadRecordError):
-        return None
-    return found if isinstance(found, dict) and found.keys() >= RESULT_FIELDS else None
+def _result(to_json: ToJson, value: bytes) -> ResultRecord:
+    """Return the result in a record. Raises ValueError, RecursionError or BadRecordError if there is none."""
+    found = json.loads(to_json(value).decode(), parse_float=Decimal)
+    if isinstance(found, dict) and found.keys() >= RESULT_FIELDS:
+        return found
+    raise ValueError("it is no JSON object with the fields of every result")
 
 
 def _few(places: list[str]) -> str:
