@@ -18,6 +18,7 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.settings_base import SettingsModel
 from skewless.wire.state_schema import (
     DIGEST_CHARACTERS,
+    FORMATS,
     MEANING_BITS,
     PARSING,
     PARSING_CHARACTERS,
@@ -44,7 +45,10 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         late_rule=settings.event_time.late_rule,
         parsing=_parsing_digests(settings.splitter, _calendar_grid(settings)) if _needs_0_3(settings) else "",
         top=_ranks_digest(settings),
-        results=tuple(sorted(map(_meaning, settings.results))),
+        results=(
+            *sorted(map(_meaning, settings.results)),
+            *(number for name, number in FORMATS.items() if name == settings.aggregator.format),
+        ),
     )
 
 

@@ -30,6 +30,8 @@ PARSING = (
 """Settings by which the splitter reads records. Results of a window must not mix two versions of them."""
 PARSING_CHARACTERS = 4
 MEANING_BITS = 16
+FORMATS = {"avro": 1 << MEANING_BITS, "json_schema": 2 << MEANING_BITS, "protobuf": 3 << MEANING_BITS}
+"""Numbers of the formats of results in `StateSchema.results`, as if each were another result. JSON has none."""
 
 
 Engine = Literal["services", "spark"]
@@ -70,6 +72,8 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     """Digest of `aggregator.top`, the names of results and `aggregator.numbers`. Empty: keys are not ranked."""
     results: tuple[int, ...] = ()
     """A number for each result: MEANING_BITS of a digest of its name, and as many of what it is. Empty: unknown.
+
+    After them, the number of the format in FORMATS: version 0.5.0 takes it for a result that was added or removed.
 
     It is not a part of the JSON, because version 0.3 would refuse it: see `encode_offset_metadata`.
     """
@@ -164,11 +168,18 @@ _CHANGED_FROM: dict[Engine, str] = {
 }
 
 
+def _format(schema: StateSchema) -> str:
+    """Return the format of results; `json` also if it is unknown."""
+    return next((name for name, number in FORMATS.items() if number in schema.results), "json")
+
+
 def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
     if previous.engine != current.engine:
         yield _CHANGED_FROM[previous.engine]
     settings: tuple[tuple[str, object, object], ...] = (
         _windows(previous, current),
+        # The readers of another format also read JSON.
+        ("aggregator.format", _format(previous), "json" if _format(previous) == "json" else _format(current)),
         ("aggregator.emit", previous.emit, current.emit),
         ("observer.tick_s", previous.tick_ms / 1000, current.tick_ms / 1000),
         ("splitter.value.decimals", previous.decimals, current.decimals),

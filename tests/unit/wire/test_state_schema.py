@@ -214,6 +214,17 @@ def test_incompatibilities_of_results_exist_only_if_a_name_gets_another_meaning(
     assert msgspec.json.decode(schema_text, type=AnySchema) == of_0_3
 
 
+@pytest.mark.parametrize("before", ["json", "avro", "json_schema", "protobuf"])
+@pytest.mark.parametrize("after", ["json", "avro", "json_schema", "protobuf"])
+def test_incompatibilities_of_the_format_of_results_exist_unless_it_was_json(before: str, after: str) -> None:
+    registry = {"url": "http://registry"}
+    former, current = (schema(aggregator={"format": name}, registry=registry) for name in (before, after))
+    stored = decode_offset_metadata(encode_offset_metadata("x", former)).state_schema
+    assert stored is not None
+    expected = [] if before in {"json", after} else [f"aggregator.format: is {after}, was {before}"]
+    assert list(incompatibilities(stored, current)) == expected
+
+
 def test_offset_metadata_without_room_has_no_meanings_of_results() -> None:
     current = schema()
     largest = "x" * (KAFKA_LIMIT - len(encode_offset_metadata("", current, 7, 8)))
