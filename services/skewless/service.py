@@ -252,6 +252,6 @@ async def _wait_for_exit(app: App, stopping: asyncio.Event) -> BaseException | N
         return await asyncio.wait_for(app.stop_thread(leave=stopping.is_set()), STOP_S)
     except TimeoutError:
         return UnreachableError(
-            f"the last commit did not end within {STOP_S:g} s, because Kafka does not answer, or because it writes very "
-            "much: records since the commit before are processed again after a restart"
+            f"the last commit did not end within {STOP_S:g} s, because Kafka does not answer, or because it writes "
+            "very much: records since the commit before are processed again after a restart"
         )

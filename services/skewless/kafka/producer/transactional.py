@@ -27,8 +27,8 @@ HANG_MARGIN_S = 2.0
 """A call that takes this much longer than its timeout will not return. One cause, in librdkafka 2.16, is a coordinator
 that its brokers did not list for a moment (https://github.com/confluentinc/librdkafka/issues/5511)."""
 MORE_TIME = 4
-"""A transaction that took longer than its timeout is repeated with this many times the time that it took. The broker may
-have refused its records before all were written."""
+"""A transaction that took longer than its timeout is repeated with this many times the time that it took. The broker
+may have refused its records before all were written."""
 MAX_TIMEOUT_S = 900.0
 """The longest timeout that brokers accept by default."""
 MAX_FAILED_STARTS = 5
