@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator, WatermarkState, WatermarkTracker
+from skewless.algorithms.watermark import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    WatermarkGenerator,
+    WatermarkState,
+    WatermarkTracker,
+)
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, WindowAssigner, starts
 from skewless.time_zone import TimeZone
 
@@ -148,12 +154,18 @@ def test_watermark_tracker_watermark_is_the_minimum_of_active_or_maximum_of_idle
         tracker.update(watermarks, idle)
         last |= {at: WatermarkState(watermark) for at, watermark in watermarks.items()}
         last |= {at: WatermarkState(last[at].watermark, idle=True) for at in idle}
-    running = [state for state in last.values() if state.watermark != MAX_WATERMARK]
+        # A partition that is only idle is no longer at its end.
+        only_idle = idle - watermarks.keys()
+        last |= {at: WatermarkState(idle=True) for at in only_idle if last[at].watermark == MAX_WATERMARK}
+    ended_earlier = WatermarkState(MAX_WATERMARK, idle=True)
+    if all(state.watermark == MAX_WATERMARK for state in last.values()):
+        assert tracker.state() == WatermarkState(MAX_WATERMARK, idle=ended_earlier in last.values())
+        return
+    current = [WatermarkState(MIN_WATERMARK) if state == ended_earlier else state for state in last.values()]
+    running = [state for state in current if state.watermark != MAX_WATERMARK]
     active = [state.watermark for state in running if not state.idle]
     known = [state.watermark for state in running if state.watermark is not None]
-    if not running:
-        assert tracker.state() == WatermarkState(MAX_WATERMARK)
-    elif active:
+    if active:
         assert tracker.state() == WatermarkState(None if None in active else min(filter_none(active)))
     else:
         assert tracker.state() == WatermarkState(max(known, default=None), idle=True)

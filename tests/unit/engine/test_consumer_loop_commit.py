@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from helpers.engine import TOPIC, adopt, assign, at, consumer_thread
 from laws.model_broker import Clock
 from laws.model_process import Ledger
+from skewless.engine.consecutive_timeouts import MAX_ABORTS
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.stage_runtime import StageRuntime
@@ -124,14 +125,15 @@ def test_consumer_loop_nothing_to_commit_sends_no_commit() -> None:
     assert producer.commits == [[(2, 7)]]
 
 
-def test_consumer_loop_commit_aborted_twice_by_slow_writing_ends_with_setting_and_size() -> None:
+def test_consumer_loop_commit_aborted_repeatedly_by_slow_writing_ends_with_setting_and_size() -> None:
     thread, producer = thread_of(EveryFlush(drain=False))
     assign(thread._executor, {2: RestoredPartition(7, None)})
     producer.fails = True
-    thread._executor.busy_s = 20.0
-    with pytest.raises(TransactionAbortedError):
-        thread._commit()
-    reset(thread)
+    for _ in range(MAX_ABORTS - 1):
+        thread._executor.busy_s = 20.0
+        with pytest.raises(TransactionAbortedError):
+            thread._commit()
+        reset(thread)
     thread._executor.busy_s = 20.0
     with pytest.raises(LimitError, match=r"transaction_timeout_s \(15 s\).* 4,000,000 records"):
         thread._commit()
