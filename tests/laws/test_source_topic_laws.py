@@ -33,6 +33,20 @@ def flat(expected: Mapping[TopicPartition, WatermarkState]) -> WatermarkState:
     return tracker.state()
 
 
+ENDED_EARLIER = WatermarkState(MAX_WATERMARK, idle=True)
+
+
+def ended_earlier(
+    expected: Mapping[TopicPartition, WatermarkState], reports: SourceReports
+) -> dict[TopicPartition, WatermarkState]:
+    """Return the states that a restarted router takes for the end of an earlier run: all of a partition of `tuples`."""
+    by_target: dict[int, dict[TopicPartition, WatermarkState]] = {}
+    for source, state in expected.items():
+        by_target.setdefault(reports.target_of(source), {})[source] = state
+    all_ended = [states for states in by_target.values() if set(states.values()) == {WatermarkState(MAX_WATERMARK)}]
+    return {source: ENDED_EARLIER for states in all_ended for source in states}
+
+
 def merged(upstreams: Mapping[int, Upstream]) -> WatermarkState:
     """Return what a worker knows, which has the last report of each partition of `tuples`."""
     tracker = WatermarkTracker(len(upstreams))
@@ -65,9 +79,14 @@ def test_several_topics_watermarks_merged_in_two_steps_equal_those_of_all_source
             upstreams[reports.target_of(source)].update_of(reports.report(source, NOTHING_REPORTED))()
     for choice, state, restarted in changes:
         source = sources[choice % len(sources)]
-        # A state without a watermark keeps the one that was reported before.
-        before = expected[source].watermark
-        expected[source] = WatermarkState(before if state.watermark is None else state.watermark, state.idle)
+        if restarted:
+            expected |= ended_earlier(expected, reports)
+        # A state without a watermark keeps the one that was reported before. An idle partition is not at its end.
+        before = expected[source]
+        if state.watermark is not None or (state.idle and before.watermark == MAX_WATERMARK):
+            expected[source] = state
+        else:
+            expected[source] = WatermarkState(before.watermark, state.idle or before == ENDED_EARLIER)
         if restarted:
             reports.begin()
             upstreams = {
