@@ -125,6 +125,7 @@ def test_spark_running_progress_of_java_that_has_ended_prints_nothing(
         raise ConnectionRefusedError
 
     monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(job_runner, "is_hidden", lambda: False)  # a command with -q may have run in this process
     monkeypatch.setattr(job_runner, "REFRESH_S", 0.001)
     monkeypatch.setattr(job_runner, "_task_counts", ended)
     nothing: Any = None
