@@ -23,7 +23,7 @@ MAX_WATERMARK = 253_402_300_799_999
 """Watermark of an upstream partition that has ended (bounded run): last millisecond of the year 9999, exact in JSON."""
 
 MIN_WATERMARK = -62_135_596_800_000
-"""Watermark of an upstream partition that has ended in an earlier run and may go on: 0001-01-01T00:00:00Z, the first
+"""Watermark of an upstream partition that ended in an earlier run and may continue: 0001-01-01T00:00:00Z, the first
 instant that a record can have. Without one, the next stage would take the last report, the end, for the present."""
 
 MAX_SOURCE_PARTITIONS = 3_000
@@ -103,7 +103,7 @@ class WatermarkTracker:
     input left.
 
     An upstream partition that has ended does not hold the watermark back either, until the next run begins: while
-    another one goes on, one that has ended in an earlier run may go on as well. So it holds the watermark back until it
+    another one continues, one that ended in an earlier run may continue, too. So it holds the watermark back until it
     reports, or until all have ended. Such an end is marked as idle, in reports and in checkpoints.
     """
 
@@ -193,7 +193,7 @@ class WatermarkTracker:
     def _current(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the watermark of each upstream partition, and whether it is idle.
 
-        While one goes on, one that has ended in an earlier run has the lowest watermark and is not idle.
+        While one continues, one that ended in an earlier run has the lowest watermark and is not idle.
         """
         ended = self._watermarks == MAX_WATERMARK
         earlier = ended & self._idle

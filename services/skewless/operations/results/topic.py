@@ -132,7 +132,7 @@ def _result(to_json: ToJson, value: bytes) -> ResultRecord:
     found = json.loads(to_json(value).decode(), parse_float=Decimal)
     if isinstance(found, dict) and found.keys() >= RESULT_FIELDS:
         return found
-    raise ValueError("it is no JSON object with the fields of every result")
+    raise ValueError("it is not a JSON object with the fields of every result")
 
 
 def _few(places: list[str]) -> str:
