@@ -137,11 +137,13 @@ class WatermarkTracker:
 
         If all are idle, return the maximum of their watermarks. If all have ended, return MAX_WATERMARK.
         """
-        watermarks, _ = self._current()
+        return self._combined(*self._current())
+
+    def _combined(self, watermarks: NDArray[np.int64], idle: NDArray[np.bool_]) -> int | None:
         not_ended = watermarks[watermarks != MAX_WATERMARK]
         if not not_ended.size:
             return MAX_WATERMARK
-        counted = watermarks[self._counted()]
+        counted = watermarks[self._counted(watermarks, idle)]
         # If all are idle, only the maximum does not depend on the split into batches: if the partition with the highest
         # watermark becomes idle last, the minimum over the active partitions was that watermark before. No window
         # closes early, because idle partitions do not hold the watermark back.
@@ -150,7 +152,8 @@ class WatermarkTracker:
 
     def slowest(self) -> list[int]:
         """Return the upstream partitions that hold the watermark back: those without one, or with the lowest one."""
-        counted, (watermarks, _) = self._counted(), self._current()
+        watermarks, idle = self._current()
+        counted = self._counted(watermarks, idle)
         if not counted.any():
             return []
         found: list[int] = np.flatnonzero(counted & (watermarks == watermarks[counted].min())).tolist()
@@ -158,7 +161,9 @@ class WatermarkTracker:
 
     def unreported(self) -> list[int]:
         """Return the upstream partitions that hold the watermark back because they have none."""
-        found: list[int] = np.flatnonzero(self._counted() & (self._watermarks == UNINITIALIZED)).tolist()
+        watermarks, idle = self._current()
+        counted = self._counted(watermarks, idle)
+        found: list[int] = np.flatnonzero(counted & (watermarks == UNINITIALIZED)).tolist()
         return found
 
     def state(self) -> WatermarkState:
@@ -168,7 +173,9 @@ class WatermarkTracker:
         """
         watermarks, idle = self._current()
         ended = watermarks == MAX_WATERMARK
-        return WatermarkState(self.watermark(), bool(idle.any() if ended.all() else (idle | ended).all()))
+        return WatermarkState(
+            self._combined(watermarks, idle), bool(idle.any() if ended.all() else (idle | ended).all())
+        )
 
     def ended(self) -> frozenset[int]:
         """Return the upstream partitions that have ended."""
@@ -183,10 +190,9 @@ class WatermarkTracker:
         """Forget which upstream partitions are idle."""
         self._idle.fill(False)
 
-    def _counted(self) -> NDArray[np.bool_]:
-        """Return for each upstream partition whether it counts in the minimum."""
+    def _counted(self, watermarks: NDArray[np.int64], idle: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return for each upstream partition whether it counts in the minimum. The arrays are those of `_current`."""
         # Ended partitions do not count: MAX_WATERMARK must not become the watermark while other partitions are idle.
-        watermarks, idle = self._current()
         not_ended: NDArray[np.bool_] = watermarks != MAX_WATERMARK
         return not_ended & ~idle if self._exclude_idle else not_ended
 
@@ -225,7 +231,7 @@ class WatermarkTracker:
         again after the next report of its partition.
         """
         reported = (self._watermarks != UNINITIALIZED) & (self._watermarks != MAX_WATERMARK)
-        times, counted = self._watermarks[reported], self._watermarks[reported & self._counted()]
+        times, counted = self._watermarks[reported], self._watermarks[reported & self._counted(*self._current())]
         highest, value_range = (int(times.max()), int(times.max() - times.min())) if times.size else (0, 0)
         lowest = int(counted.min()) if counted.size else UNINITIALIZED
         required = ((value_range + _RESERVED_CODES).bit_length() + 8) // 8  # one bit of each code is the idle flag
@@ -254,7 +260,7 @@ class WatermarkTracker:
         self._idle.fill(False)
         idle = np.ones_like(saved) if (codes == 1).all() and not (saved & 1).any() else saved & 1
         self._watermarks[: len(watermarks)], self._idle[: len(watermarks)] = watermarks, idle
-        rounded = self._counted() & (self._watermarks != UNINITIALIZED)
+        rounded = self._counted(*self._current()) & (self._watermarks != UNINITIALIZED)
         self._watermarks[rounded] = np.maximum(self._watermarks[rounded], lowest)
 
 

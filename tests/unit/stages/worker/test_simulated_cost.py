@@ -75,46 +75,40 @@ def test_simulated_cost_header_without_a_value_costs_nothing_and_is_passed_on() 
     asyncio.run(story())
 
 
-def test_simulated_cost_of_a_row_is_that_of_one_tuple() -> None:
-    (record,) = ROW_FORMAT.records("worker-input", 0, rows_of((10, "a", 900, 1), (10, "b", 100, 1)), ())
-    spent: list[float] = []
+def first_cost(*batches: MessageBatch, process_duration_ms: float, owned: int) -> list[tuple[int, float]]:
+    """Return partition and seconds of the cost that is spent first, while only one partition is assigned."""
+    spent: list[tuple[int, float]] = []
 
     async def process(part: MessageBatch) -> None:
         del part
 
     async def story() -> None:
-        settings = CostSettings(cycle=1, process_duration_ms=2)
         cost = SimulatedCost(
-            settings, process, lambda _: True, lambda _: None, lambda _, seconds: spent.append(seconds)
+            CostSettings(cycle=1, process_duration_ms=process_duration_ms),
+            process,
+            lambda part: part.partition == owned,
+            lambda _: None,
+            lambda partition, seconds: spent.append((partition, seconds)),
         )
-        cost.submit(MessageBatch(at(0), 1, [message(0, record.value, headers=list(record.headers))]))
+        for submitted in batches:
+            cost.submit(submitted)
         await until_in_thread(lambda: spent, limit_s=5.0, every_s=0.001)
 
     asyncio.run(story())
-    assert spent == [pytest.approx(0.004)]
+    return spent
+
+
+def test_simulated_cost_of_a_row_is_that_of_one_tuple() -> None:
+    (record,) = ROW_FORMAT.records("worker-input", 0, rows_of((10, "a", 900, 1), (10, "b", 100, 1)), ())
+    rows = MessageBatch(at(0), 1, [message(0, record.value, headers=list(record.headers))])
+    ((_, seconds),) = first_cost(rows, process_duration_ms=2, owned=0)
+    assert seconds == pytest.approx(0.004)
 
 
 def test_simulated_cost_of_a_revoked_partition_is_not_spent() -> None:
-    spent: list[int] = []
-
-    async def process(part: MessageBatch) -> None:
-        del part
-
-    async def story() -> None:
-        settings = CostSettings(cycle=1, process_duration_ms=0.01)
-        cost = SimulatedCost(
-            settings,
-            process,
-            lambda part: part.partition == 1,
-            lambda _: None,
-            lambda partition, _: spent.append(partition),
-        )
-        cost.submit(batch(0))
-        cost.submit(MessageBatch(at(1), 1, [message(0, b"{}", headers=internal_headers(TUPLE, {}))]))
-        await until_in_thread(lambda: spent, limit_s=5.0, every_s=0.001)
-
-    asyncio.run(story())
-    assert spent == [1]
+    current = MessageBatch(at(1), 1, [message(0, b"{}", headers=internal_headers(TUPLE, {}))])
+    ((partition, _),) = first_cost(batch(0), current, process_duration_ms=0.01, owned=1)
+    assert partition == 1
 
 
 @pytest.mark.parametrize(("process_duration_ms", "pause_after_s"), [(0, 1.0), (1, 0.0)])
