@@ -785,24 +785,29 @@ def test_pipeline_partition_that_was_empty_in_a_bounded_run_keeps_windows_of_the
     assert {row["revision"] for row in json_values_in(pipeline.topics["aggregates"].all())} == {0}
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
 @pytest.mark.parametrize("drains", [False, True])
 @pytest.mark.parametrize("restarts", [None, "router", "worker", "aggregator"])
 @pytest.mark.parametrize("away", ["splitter", "router", "worker"])
 def test_pipeline_run_after_a_bounded_run_waits_for_each_partition(
-    away: str, restarts: str | None, *, drains: bool
+    away: str, restarts: str | None, *, drains: bool, interrupted: bool
 ) -> None:
+    """The bounded run is interrupted when partition 0 has ended and partition 1 has not begun."""
     days = [(partition, day * 86_400_000) for day in range(4) for partition in range(2)]
     feed = [SourceRecord(partition, tuple("abcdefgh"), 1, time, invalid=False) for partition, time in days]
     pipeline = Pipeline(replace(IDLE_SETUP, idle_timeout_ms=None), feed)
     pipeline.feed_some(2)
     pipeline.drain = True
-    pipeline.stages["splitter"].rebalance(1, commit=False, now=pipeline.now)
-    pipeline.run_out()
+    pipeline.stages["splitter"].rebalance(2, commit=False, now=pipeline.now)
+    if interrupted:
+        pipeline.live_through(Period(0, False, frozenset({("splitter", 1)}), None, 100, commits=True))
+    else:
+        pipeline.run_out()
     pipeline.drain = drains
     for name in STAGES:
         pipeline.stages[name].rebalance(1 if name == "observer" else 2, commit=False, now=pipeline.now)
     for feeds in (4, 2, 0, 0):
-        pipeline.live_through(Period(feeds, False, frozenset({(away, 1)}), restarts, 100, commits=True))
+        pipeline.live_through(Period(feeds, False, frozenset({(away, 1 - interrupted)}), restarts, 100, commits=True))
     pipeline.run_out()
     pipeline.finish()
     if drains:  # where a stage is at its end before all records have reached it, so that windows and ticks close early

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.stages.router.upstream import Upstream
 from skewless.stages.splitter.reports import SourceReports
+from skewless.wire.headers import report_of_sources
 from skewless.wire.topic_partition import TopicPartition
 
 TOPICS = ("a", "b", "c")
@@ -36,15 +37,10 @@ def flat(expected: Mapping[TopicPartition, WatermarkState]) -> WatermarkState:
 ENDED_EARLIER = WatermarkState(MAX_WATERMARK, idle=True)
 
 
-def ended_earlier(
-    expected: Mapping[TopicPartition, WatermarkState], reports: SourceReports
-) -> dict[TopicPartition, WatermarkState]:
-    """Return the states that a restarted router takes for the end of an earlier run: all of a partition of `tuples`."""
-    by_target: dict[int, dict[TopicPartition, WatermarkState]] = {}
-    for source, state in expected.items():
-        by_target.setdefault(reports.target_of(source), {})[source] = state
-    all_ended = [states for states in by_target.values() if set(states.values()) == {WatermarkState(MAX_WATERMARK)}]
-    return {source: ENDED_EARLIER for states in all_ended for source in states}
+def restarted_upstream(upstream: Upstream, target: int, targets: int) -> Upstream:
+    restarted = Upstream(target, targets, upstream.checkpoint())
+    restarted.restart()
+    return restarted
 
 
 def merged(upstreams: Mapping[int, Upstream]) -> WatermarkState:
@@ -77,20 +73,22 @@ def test_several_topics_watermarks_merged_in_two_steps_equal_those_of_all_source
     for source in sources:  # the first flush after the assignment
         if reports.is_due(reports.target_of(source)):
             upstreams[reports.target_of(source)].update_of(reports.report(source, NOTHING_REPORTED))()
-    for choice, state, restarted in changes:
+    for choice, state, restarts in changes:
         source = sources[choice % len(sources)]
-        if restarted:
-            expected |= ended_earlier(expected, reports)
+        if restarts:
+            # For a restarted router, all ends are those of an earlier run.
+            ended = {at: ENDED_EARLIER for at, state in expected.items() if state.watermark == MAX_WATERMARK}
+            expected |= ended
         # A state without a watermark keeps the one that was reported before. An idle partition is not at its end.
         before = expected[source]
         if state.watermark is not None or (state.idle and before.watermark == MAX_WATERMARK):
             expected[source] = state
         else:
             expected[source] = WatermarkState(before.watermark, state.idle or before == ENDED_EARLIER)
-        if restarted:
+        if restarts:
             reports.begin()
             upstreams = {
-                target: Upstream(target, targets, upstream.checkpoint()) for target, upstream in upstreams.items()
+                target: restarted_upstream(upstream, target, targets) for target, upstream in upstreams.items()
             }
         upstreams[reports.target_of(source)].update_of(reports.report(source, state))()
         receive()
@@ -109,8 +107,7 @@ def test_several_topics_that_are_added_later_keep_the_watermarks_of_the_others(
     expected: dict[TopicPartition, WatermarkState] = {}
     for topic, number, state in reported:
         source = TopicPartition(topic, number * targets)
-        reports = SourceReports(targets)
-        upstream.update_of(reports.report(source, state))()
+        upstream.update_of(report_of_sources({source: state}))()
         before = expected.get(source, NOTHING_REPORTED).watermark
         expected[source] = WatermarkState(before if state.watermark is None else state.watermark, state.idle)
         upstream = Upstream(0, targets, upstream.checkpoint())

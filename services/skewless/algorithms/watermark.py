@@ -177,6 +177,11 @@ class WatermarkTracker:
             self._combined(watermarks, idle), bool(idle.any() if ended.all() else (idle | ended).all())
         )
 
+    def are_inactive(self, partitions: Iterable[int]) -> bool:
+        """Return whether all of some upstream partitions are idle or have ended."""
+        inactive = self._idle | (self._watermarks == MAX_WATERMARK)
+        return bool(inactive[list(partitions)].all())
+
     def ended(self) -> frozenset[int]:
         """Return the upstream partitions that have ended."""
         return frozenset(np.flatnonzero(self._watermarks == MAX_WATERMARK).tolist())
@@ -206,6 +211,13 @@ class WatermarkTracker:
         if not earlier.any() or ended.all():
             return self._watermarks, self._idle
         return np.where(earlier, MIN_WATERMARK, self._watermarks), self._idle & ~earlier
+
+    def restart(self) -> None:
+        """Note a restart: the partitions that have ended did so in an earlier run, as far as a new process can know.
+
+        If the bounded run continues, they hold the watermark back until the others have ended, too.
+        """
+        self._idle |= self._watermarks == MAX_WATERMARK
 
     def grow(self, upstreams: int) -> None:
         """Add upstream partitions without a watermark, so that there are at least `upstreams`."""
@@ -245,10 +257,7 @@ class WatermarkTracker:
         return base64.b85encode(_TEXT_HEADER.pack(highest, lowest, step, width) + packed).decode()
 
     def decode(self, text: str) -> None:
-        """Replace all watermarks and idle flags by those of an encoded text. It may have fewer upstream partitions.
-
-        If all of them have ended, that was in an earlier run, unless the text says that it was for some of them only.
-        """
+        """Replace all watermarks and idle flags by those of an encoded text. It may have fewer upstream partitions."""
         raw = base64.b85decode(text)
         highest, lowest, step, width = _TEXT_HEADER.unpack_from(raw)
         packed = np.frombuffer(raw, dtype=np.uint8, offset=_TEXT_HEADER.size).reshape(-1, width)
@@ -258,8 +267,7 @@ class WatermarkTracker:
         watermarks = np.select([codes == 0, codes == 1], [UNINITIALIZED, MAX_WATERMARK], decoded)
         self._watermarks.fill(UNINITIALIZED)
         self._idle.fill(False)
-        idle = np.ones_like(saved) if (codes == 1).all() and not (saved & 1).any() else saved & 1
-        self._watermarks[: len(watermarks)], self._idle[: len(watermarks)] = watermarks, idle
+        self._watermarks[: len(watermarks)], self._idle[: len(watermarks)] = watermarks, saved & 1
         rounded = self._counted(*self._current()) & (self._watermarks != UNINITIALIZED)
         self._watermarks[rounded] = np.maximum(self._watermarks[rounded], lowest)
 

@@ -82,7 +82,9 @@ class WindowedStep(Step):
         for window, chunks in chunks_by_window(state).items():
             tables = {chunk: self._read_chunk(value) if value else None for chunk, value in chunks.items()}
             windows.restore(window, tables)
-        self._inputs[partition] = Input(read_watermarks(committed, self._worker_partitions), windows)
+        watermarks = read_watermarks(committed, self._worker_partitions)
+        watermarks.restart()
+        self._inputs[partition] = Input(watermarks, windows)
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition. It is stored in the changelog."""

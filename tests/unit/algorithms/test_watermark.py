@@ -136,13 +136,16 @@ def test_watermark_tracker_partition_ended_in_an_earlier_run_holds_the_watermark
     earlier.update(dict.fromkeys(range(3), MAX_WATERMARK))
     watermarks = WatermarkTracker(3, exclude_idle=exclude_idle)
     watermarks.decode(earlier.encode())
+    assert watermarks.state() == WatermarkState(MAX_WATERMARK)
+    watermarks.restart()
     assert watermarks.state() == WatermarkState(MAX_WATERMARK, idle=True)
     watermarks.update({0: 20, 2: MAX_WATERMARK})
-    for _ in range(2):
+    for held_by in ([1], [1, 2]):
         assert watermarks.state() == WatermarkState(MIN_WATERMARK)
-        assert watermarks.slowest() == [1]
+        assert watermarks.slowest() == held_by
         watermarks.decode(watermarks.encode())
-    watermarks.update({1: 30})
+        watermarks.restart()
+    watermarks.update({1: 30, 2: MAX_WATERMARK})
     assert watermarks.state() == WatermarkState(20)
     watermarks.update({0: MAX_WATERMARK, 1: MAX_WATERMARK})
     assert watermarks.state() == WatermarkState(MAX_WATERMARK)

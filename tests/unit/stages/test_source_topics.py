@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, WatermarkState
+from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, MAX_WATERMARK, MIN_WATERMARK, WatermarkState
 from skewless.errors import BadRecordError, ConfigurationError
 from skewless.stages.router.upstream import Upstream
 from skewless.stages.source_topics import (
@@ -125,3 +125,56 @@ def test_upstream_of_several_topics_new_topic_after_all_were_idle_holds_the_wate
     assert upstream.state == WatermarkState(70, idle=True)
     upstream.update_of(report_of_sources({TopicPartition("b", 0): WatermarkState()}))()
     assert upstream.state == WatermarkState(70)
+
+
+END = WatermarkState(MAX_WATERMARK)
+
+
+@pytest.mark.parametrize("removed", [END, WatermarkState(40, idle=True)])
+@pytest.mark.parametrize("remaining", [2, 1])
+def test_upstream_of_a_topic_that_was_removed_ends_and_continues_without_it(
+    removed: WatermarkState, remaining: int
+) -> None:
+    """Also where no other topic has a partition for this one of `tuples`."""
+    upstream, reports, source = Upstream(1, 2, None), SourceReports(2), TopicPartition("a", remaining - 1)
+    upstream.update_of(report_of_sources({TopicPartition("a", 1): END} if remaining == 2 else {}))()
+    upstream.update_of(report_of_sources({TopicPartition("b", 1): removed}))()
+    upstream = Upstream(1, 2, upstream.checkpoint())
+    upstream.restart()
+    reports.observe_topics({"a": remaining})
+    for state in (WatermarkState(50), END):
+        headers = [reports.report(source, state)] if remaining == 2 else []
+        headers += [output.headers for output in reports.without_source({source: state == END})]
+        for report in headers:
+            upstream.update_of(report)()
+        assert upstream.state == (state if remaining == 2 or state == END else WatermarkState(None, idle=True))
+
+
+def test_upstream_of_a_topic_that_was_removed_while_it_was_active_waits_for_it() -> None:
+    upstream, reports = Upstream(0, 1, None), SourceReports(1)
+    upstream.update_of(report_of_sources({TopicPartition(topic, 0): WatermarkState(40) for topic in "ab"}))()
+    reports.observe_topics({"a": 1})
+    upstream.update_of(reports.report(TopicPartition("a", 0), WatermarkState(50)))()
+    assert upstream.state == WatermarkState(40)
+
+
+def test_upstream_of_one_topic_after_several_continues_without_those_that_have_ended() -> None:
+    several = Upstream(0, 1, None)
+    several.update_of(report_of_sources({TopicPartition(topic, 0): END for topic in "ab"}))()
+    one = Upstream(0, 1, several.checkpoint(), "a")
+    one.restart()
+    one.update_of(report_of({0: WatermarkState(50)}))()
+    assert (one.state, one.checkpoint()) == (WatermarkState(50), "[50,false]")
+
+
+def test_upstream_of_several_topics_that_only_ended_is_not_at_its_end_with_a_new_topic() -> None:
+    """What the router has forwarded is the end."""
+    upstream, reports = Upstream(0, 1, None), SourceReports(1)
+    upstream.update_of(report_of_sources({TopicPartition("a", 0): END}))()
+    upstream = Upstream(0, 1, upstream.checkpoint())
+    upstream.restart()
+    reports.observe_topics({"a": 1, "b": 1})
+    upstream.update_of(reports.report(TopicPartition("a", 0), WatermarkState(50)))()
+    assert upstream.state == WatermarkState(MIN_WATERMARK)
+    upstream.update_of(reports.report(TopicPartition("b", 0), WatermarkState(60)))()
+    assert upstream.state == WatermarkState(50)

@@ -75,6 +75,7 @@ class FlusherStep(Step):
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - the rows are in the database
         """Restore the watermarks of the last commit."""
         watermarks = read_watermarks(decode_checkpoint(checkpoint), self._worker_partitions)
+        watermarks.restart()
         self._inputs[partition] = _Input(watermarks, WindowDeltas(self._columns, self._rules.windows))
 
     def revoke(self, partition: int) -> None:

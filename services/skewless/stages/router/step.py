@@ -120,7 +120,8 @@ class RouterStep(Step):
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Restore the watermark, which the first flush reports again. A cold router also restores the loads."""
-        self._upstreams[partition] = self._new_upstream(partition, checkpoint)
+        self._upstreams[partition] = upstream = self._new_upstream(partition, checkpoint)
+        upstream.restart()
         self._last_forwarded[partition] = NOTHING_REPORTED
         if not self.is_cold:
             return None

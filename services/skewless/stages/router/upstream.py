@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
 
-from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
+from skewless.algorithms.watermark import (
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    NOTHING_REPORTED,
+    WatermarkState,
+    WatermarkTracker,
+)
 from skewless.errors import BadRecordError
 from skewless.stages.source_topics import NO_TOPIC, WATERMARK_BYTES
 from skewless.wire.headers import sources_of, state_of
@@ -31,7 +37,8 @@ class _Checkpoint(NamedTuple):
 class Upstream:
     """The source partitions whose tuples a partition of `tuples` contains: number modulo `partitions` is its number.
 
-    They are known from the reports. A new one has no watermark, so the combined watermark waits for it.
+    They are known from the reports. A new one has no watermark, so the combined watermark waits for it. A topic that a
+    report of all source partitions lacks has been removed. It is forgotten if its partitions are idle or have ended.
 
     Reports and checkpoints have a compact form without names for the source partition with the same number, if there is
     no other one. Earlier versions read it, too. It is of `topic`, the only source topic (`source.topic`). Without
@@ -47,7 +54,7 @@ class Upstream:
         self._tracker: WatermarkTracker | None = None
         """Watermarks of these source partitions, in this order; None if there are none."""
         self._last: int | None = None
-        """Last combined watermark, without the end of a bounded run."""
+        """Last combined watermark, without the end of a bounded run: MIN_WATERMARK if nothing was reported before."""
         if checkpoint:
             self._restore(checkpoint)
 
@@ -55,8 +62,6 @@ class Upstream:
         items = msgspec.json.decode(checkpoint)
         if not isinstance(items[0], dict):
             state = msgspec.convert(items, WatermarkState)
-            if state.watermark == MAX_WATERMARK:
-                state = state._replace(idle=True)  # it has ended in an earlier run: see `WatermarkTracker`
             self._apply({} if state == NOTHING_REPORTED else self._of_compact(state))
             return
         committed = msgspec.convert(items, _Checkpoint)
@@ -64,6 +69,11 @@ class Upstream:
         if self._counts:
             self._tracker = WatermarkTracker(sum(self._counts.values()))
             self._tracker.decode(committed.watermarks)
+
+    def restart(self) -> None:
+        """Note a restart, as `WatermarkTracker.restart`."""
+        if self._tracker is not None:
+            self._tracker.restart()
 
     @property
     def state(self) -> WatermarkState:
@@ -76,11 +86,14 @@ class Upstream:
 
     def update_of(self, headers: Headers) -> Callable[[], None]:
         """Return a function that applies the reports of a record. Raises BadRecordError if they are invalid."""
-        reports = sources_of(headers) or self._compact_report(headers)
+        named = sources_of(headers)
+        reports = named or self._compact_report(headers)
         for topic, partition in reports:
             if partition % self._partitions != self._partition:
                 raise BadRecordError(f"source partition {topic}/{partition} does not belong to this partition")
-        return partial(self._apply, reports)
+        # The compact form has no name. It may be from the time when `topic` was the only one.
+        names_all = any(topic == NO_TOPIC for topic, _ in named) if named else bool(reports and self._topic)
+        return partial(self._apply, reports, names_all=names_all)
 
     def _compact_report(self, headers: Headers) -> dict[TopicPartition, WatermarkState]:
         """Return the report in the compact form; empty if the record has none."""
@@ -90,8 +103,8 @@ class Upstream:
     def _of_compact(self, state: WatermarkState) -> dict[TopicPartition, WatermarkState]:
         return {TopicPartition(self._topic, self._partition): state}
 
-    def _apply(self, reports: Mapping[TopicPartition, WatermarkState]) -> None:
-        counts = dict(self._counts)
+    def _apply(self, reports: Mapping[TopicPartition, WatermarkState], *, names_all: bool = False) -> None:
+        counts = self._counts_of({topic for topic, _ in reports}) if names_all else dict(self._counts)
         for topic, partition in reports:
             counts[topic] = max(counts.get(topic, 0), partition // self._partitions + 1)
         if len(counts) > 1:
@@ -107,7 +120,19 @@ class Upstream:
             watermarks = {index: state.watermark for index, state in states.items() if state.watermark is not None}
             self._tracker.update(watermarks, [index for index, state in states.items() if state.idle])
         combined = self._combined().watermark
-        self._last = self._last if combined in (None, MAX_WATERMARK) else combined
+        if combined == MAX_WATERMARK:
+            self._last = MIN_WATERMARK if self._last is None else self._last
+        elif combined is not None:
+            self._last = combined
+
+    def _counts_of(self, topics: Collection[str]) -> dict[str, int]:
+        """Return the numbers of source partitions without those of other topics that are idle or have ended."""
+        kept, first = {}, 0
+        for topic, count in self._counts.items():
+            partitions, first = range(first, first + count), first + count
+            if topic in topics or self._tracker is None or not self._tracker.are_inactive(partitions):
+                kept[topic] = count
+        return kept
 
     def _count(self, counts: dict[str, int]) -> None:
         """Set the numbers of source partitions. Those that were not known before have no watermark."""
@@ -116,7 +141,7 @@ class Upstream:
         tracker = WatermarkTracker(sum(counts.values()))
         if self._tracker is not None:
             first = dict(zip(counts, accumulate(counts.values(), initial=0), strict=False))
-            # The topic NO_TOPIC is left out.
+            # NO_TOPIC and topics that have been removed are left out.
             positions = [
                 first[topic] + number if topic in first else None
                 for topic, count in self._counts.items()

@@ -19,8 +19,8 @@ class SourceReports:
 
     Partition p of each source topic is written to partition p mod `targets` of `tuples`. The first report to a
     partition of `tuples` after an assignment names all source partitions that are written there, also those of other
-    processes. So the router waits for each of them, and it learns of topics and partitions that are added later at a
-    position of the stream that is committed.
+    processes, and NO_TOPIC, which says that they are all. So the router waits for each of them, and it learns of topics
+    and partitions that are added or removed later at a position of the stream that is committed.
 
     `topic` is the source topic if it is the only one (`source.topic`). While only one of its partitions is written to a
     partition of `tuples`, the reports have the compact form without its name, which earlier versions read, too.
@@ -65,7 +65,8 @@ class SourceReports:
         states: dict[TopicPartition, WatermarkState] = {}
         if target not in self._announced:
             self._announced.add(target)
-            states = dict.fromkeys(self._sources_of(target), NOTHING_REPORTED)
+            everything = TopicPartition(NO_TOPIC, target)
+            states = dict.fromkeys([*self._sources_of(target), everything], NOTHING_REPORTED)
         return report_of_sources(states | {source: state})
 
     def _is_compact(self, target: int) -> bool:

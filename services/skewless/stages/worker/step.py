@@ -112,6 +112,7 @@ class WorkerStep(Step):
         watermarks = WatermarkTracker(self._source_partitions)
         if checkpoint:
             watermarks.decode(checkpoint)
+            watermarks.restart()
         self._inputs[partition] = _Input(watermarks)
 
     def revoke(self, partition: int) -> None:

@@ -17,6 +17,7 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
+from skewless.stages.source_topics import NO_TOPIC
 from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
@@ -68,13 +69,14 @@ def test_splitter_of_several_topics_writes_to_the_partition_number_modulo_that_o
 def test_splitter_of_several_topics_first_report_names_all_source_partitions_of_the_target() -> None:
     step = splitter(A0, B0)
     first, second = (reported(split(step, A0, time)) for time in (100, 120))
-    assert first == [{A0: WatermarkState(90), B0: WatermarkState(), B2: WatermarkState()}]
+    everything = TopicPartition(NO_TOPIC, 0)
+    assert first == [{A0: WatermarkState(90), B0: WatermarkState(), B2: WatermarkState(), everything: WatermarkState()}]
     assert second == [{A0: WatermarkState(110)}]
     assert reported(list(step.flush(NOW))) == [], "partition 1 of tuples belongs to another splitter"
     step.assign(A1, None, ())
     assert reported(list(step.flush(NOW)))[:2] == [
-        {A0: WatermarkState(110), B0: WatermarkState(), B2: WatermarkState()},
-        {A1: WatermarkState(), TopicPartition("b", 1): WatermarkState()},
+        {A0: WatermarkState(110), B0: WatermarkState(), B2: WatermarkState(), everything: WatermarkState()},
+        {A1: WatermarkState(), TopicPartition("b", 1): WatermarkState(), TopicPartition(NO_TOPIC, 1): WatermarkState()},
     ]
 
 
