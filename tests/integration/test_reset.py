@@ -218,16 +218,22 @@ def test_reset_of_a_file_of_sqlite_that_does_not_exist_creates_nothing(broker: s
     assert not path.parent.exists()
 
 
-def test_reset_to_start_with_a_table_that_does_not_fit_warns_of_it(broker: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["replace", "merge"])
+def test_reset_to_start_with_tables_that_do_not_fit_warns_of_each(broker: str, tmp_path: Path, mode: str) -> None:
     database = tmp_path / "results.db"
-    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), sink={"url": f"sqlite://{database}", "table": "t"})
-    statements = CliRunner().invoke(main, ["sink", "schema", "-f", str(pipeline.file)]).output
+    sink, top = {"url": f"sqlite://{database}", "table": "t", "top_table": "ranks"}, {"top": {"n": 3, "by": "count"}}
+    replacing = Pipeline(broker, tmp_path, Source(broker, 1), sink=sink, aggregator=top)
+    statements = CliRunner().invoke(main, ["sink", "schema", "-f", str(replacing.file)]).output
     with closing(sqlite3.connect(database)) as connection:
-        connection.executescript(statements.replace('"count"', '"former"'))
+        connection.executescript(statements.replace('"count"', '"former"').replace("skewless_offsets", "others"))
+    if mode == "merge":  # its view does not exist
+        del sink["top_table"]
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), sink=sink | {"mode": mode}, aggregator=top)
     planned = reset(pipeline, "--to-start", "--dry-run")
     assert planned.exit_code == 0
-    assert "warning: the next start refuses table t: column count is missing" in planned.stderr
-    assert "warning: the next start refuses table t: column former is of no result" in planned.stderr
+    for table in {"table", "top_table"} & sink.keys():
+        assert f"warning: the next start refuses table {sink[table]}: column count is missing" in planned.stderr
+        assert f"warning: the next start refuses table {sink[table]}: column former is of no result" in planned.stderr
     assert "warning" not in reset(pipeline, "--delete", "--dry-run").stderr
 
 

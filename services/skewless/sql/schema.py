@@ -9,7 +9,7 @@ from skewless.engine.start_checks import RESET
 from skewless.errors import StoreError
 from skewless.sql.database import Database
 from skewless.sql.errors import GRANT, ErrorClass
-from skewless.sql.statements import quote, split
+from skewless.sql.statements import quote
 
 OFFSETS = "skewless_offsets"
 KEY = {"window_start", "key_id"}
@@ -29,16 +29,12 @@ def apply(database: Database) -> None:
 
     Raises StoreError if a table exists that does not fit.
     """
-    statements = database.statements
     if not any(missing(database)):  # then no right to create tables is needed
         return
     database.begin_alone()
-    database.execute(statements["offsets"])
-    for statement in split(statements["table"]):
+    _require_none(database, misfits(database))  # a view of a table that does not fit could not be created
+    for statement in database.statements.schema():
         database.execute(statement)
-    if statements.table.adds:
-        _require_none(database, _table_differences(database))  # otherwise the view could not be created
-        database.execute(statements["view"])
     database.commit()
 
 
@@ -118,12 +114,7 @@ def other_pipelines(database: Database, table: str, pipeline: str) -> list[str]:
 def differences(database: Database) -> Iterator[str]:
     """Yield a line for each difference between the tables and what is needed."""
     yield from (f"{name}: is missing" for name in missing(database))
-    yield from _table_differences(database)
-    table = database.statements.table
-    if table.adds and (shown := _columns(database, table.view_name)):
-        lacking = [column.name for column in table.view if column.name not in shown]
-        if lacking:
-            yield f"view {table.view_name}: lacks {', '.join(lacking)}"
+    yield from misfits(database)
 
 
 def missing(database: Database) -> Iterator[str]:
@@ -132,6 +123,16 @@ def missing(database: Database) -> Iterator[str]:
     yield from (f"table {name}" for name in (OFFSETS, table.refused, table.name) if not _columns(database, name))
     if table.adds and not _columns(database, table.view_name):
         yield f"view {table.view_name}"
+
+
+def misfits(database: Database) -> Iterator[str]:
+    """Yield a line for each difference between the table and the view, as far as they exist, and what is needed."""
+    yield from _table_differences(database)
+    table = database.statements.table
+    if table.adds and (shown := _columns(database, table.view_name)):
+        lacking = [column.name for column in table.view if column.name not in shown]
+        if lacking:
+            yield f"view {table.view_name}: lacks {', '.join(lacking)}"
 
 
 def _table_differences(database: Database) -> Iterator[str]:

@@ -147,7 +147,7 @@ class Statements:
     def tables(self) -> list[str]:
         """Return the statements that create the tables of a pipeline and the view."""
         names = ["table", "view"] if self.table.adds else ["table"]
-        return [statement for name in names for statement in split(self[name])]
+        return [statement.strip() for name in names for statement in self[name].split(";\n")]
 
     def __getitem__(self, name: str) -> str:
         """Return a statement by its name."""
@@ -157,8 +157,3 @@ class Statements:
     def schema(self) -> list[str]:
         """Return the statements that create all tables that a database does not have."""
         return [self["offsets"], *self.tables()]
-
-
-def split(text: str) -> list[str]:
-    """Return the statements of a text, each without its semicolon."""
-    return [statement.strip() for statement in text.split(";\n")]

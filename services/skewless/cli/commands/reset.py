@@ -55,7 +55,7 @@ def reset(file: Path | None, *, to_start: bool, delete: bool, dry_run: bool, yes
         else:
             _print_plan(settings, left, to_start=to_start)
             if to_start and database is not None:
-                _warn_of_tables(database)
+                _warn_of_tables(settings)
             if not (dry_run or yes):
                 _ask(settings)
             if not dry_run:
@@ -90,14 +90,18 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, *, to_start: bool) 
         click.echo(f"delete by hand: topic {copy} at {servers}, because the stage mirror would not continue it")
 
 
-def _warn_of_tables(database: Database) -> None:
+def _warn_of_tables(settings: PipelineSettings) -> None:
     """Warn of tables that stay, and do not fit the present settings."""
+    from skewless.operations.result_table import connect
     from skewless.sql import schema
+    from skewless.sql.dialects import database_of
 
-    with database.converted_errors("checking the tables"):
-        differences = [] if any(schema.missing(database)) else [*schema.differences(database)]
-    for difference in differences:
-        click.echo(f"warning: the next start refuses {difference}. Correct or drop the table before", err=True)
+    for table in (settings.sink_table(), *settings.rank_tables()):
+        database = database_of(settings.table_settings, table)
+        connect(database)
+        with contextlib.closing(database), database.converted_errors("checking the tables"):
+            for misfit in schema.misfits(database):
+                click.echo(f"warning: the next start refuses {misfit}. Correct or drop the table before", err=True)
 
 
 def _ask(settings: PipelineSettings) -> None:
