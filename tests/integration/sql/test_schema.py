@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from helpers.databases import PASSWORD, Server, TestDatabase, new_database
 from helpers.docs_blocks import ROOT, blocks
 from helpers.kafka import free_ports
-from integration.sql.sql_sink import Sink, result
+from integration.sql.sql_sink import Flusher, Sink, result
 from skewless.cli.main import main
 from skewless.errors import StoreError, UnavailableError, UnreachableError
 from skewless.operations import result_table
@@ -155,6 +155,13 @@ def test_check_emptied_table_with_offsets_and_refused_rows_are_noted_until_the_t
         database.query(statement)
     assert "note" not in sink("check", file, database).output
     assert Sink(database, decimals=2).start().offsets == {0: 0}
+
+
+def test_check_table_of_parts_without_rows_but_with_offsets_has_no_note(database: TestDatabase, file: Path) -> None:
+    file.write_text(file.read_text().replace("sink: {", "sink: {mode: merge, "))
+    Flusher(database, decimals=2).start().commit()
+    checked = sink("check", file, database)
+    assert (checked.exit_code, "note" in checked.output) == (0, False), checked.output
 
 
 def refill_statements(table: str) -> list[str]:
