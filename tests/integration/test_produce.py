@@ -151,7 +151,7 @@ def test_produce_command_interrupted_delivers_queued_records_and_reports_their_n
         wait_for_records(broker, topic)
         process.send_signal(number)
         out, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     entries = json.loads(out)
     assert entries["interrupted"] is True
     assert f"interrupted: sent {entries['records']:,} records" in err

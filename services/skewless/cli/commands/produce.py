@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
-from skewless.cli.interrupts import INTERRUPTED, received_signals
+from skewless.cli.interrupts import received_signals
 from skewless.cli.options import (
     FiniteFloat,
     bootstrap_servers_option,
@@ -189,7 +189,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         report = {"dataset": name, "topic": target, "synthetic": synthetic, "already": existing_count}
         click.echo(json.dumps(report | summary.to_json() | classifier.result.to_json()))
     if summary.interrupted:
-        context.exit(INTERRUPTED)
+        context.exit(128 + signals[0])
 
 
 def _show_rejected(classified: ClassificationCounts, dataset: str, file: Path | None) -> None:
