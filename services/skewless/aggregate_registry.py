@@ -14,6 +14,7 @@ from skewless.algorithms.aggregates import AGGREGATES, Aggregate, ResultField, c
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SESSION
 from skewless.algorithms.windowing.window import EMIT_COUNT
+from skewless.entry_points import load
 from skewless.errors import ConfigurationError, unknown
 from skewless.settings_base import plain, without_consequences
 from skewless.wire.aggregates import aggregate_type, json_type
@@ -172,12 +173,7 @@ def _results(choice: AggregateChoice, values: Mapping[str, ValueType]) -> Iterat
 
 
 def _load(entry_point: EntryPoint) -> Aggregate:
-    try:
-        aggregate = entry_point.load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            f"aggregate {entry_point.name}: {entry_point.value} cannot be imported ({error}): repair its package"
-        ) from error
+    aggregate = load("aggregate", entry_point)
     problem = _problem(entry_point.name, aggregate)
     if problem:
         raise ConfigurationError(f"aggregate {entry_point.name} of {entry_point.value}: {problem}")

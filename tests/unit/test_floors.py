@@ -25,7 +25,10 @@ STAGE_SETTINGS = (
 """What the settings of a pipeline consist of, in the folder `stages`. Stages with the same section share it."""
 
 FLOORS = (
-    ("errors", "topology", "settings_base", "login_settings", "metric_definition", "time_zone", "times", "version"),
+    (
+        *("errors", "entry_points", "topology", "settings_base", "login_settings", "metric_definition", "time_zone"),
+        *("times", "version"),
+    ),
     ("algorithms",),
     ("wire", "parsing", "schema_registry", "aggregate_registry", "client"),
     ("kafka",),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,13 +167,28 @@ def test_format_registry_package_adds_a_format_by_entry_point(monkeypatch: pytes
         ParsingSettings.model_validate({"format": "whisper"})
 
 
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (None, "ModuleNotFoundError: No module named 'broken'"),
+        ("a b", "SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("raise ValueError('size changed')", "ValueError: size changed"),
+    ],
+)
 def test_format_registry_package_that_cannot_be_imported_is_refused_and_does_not_stop_detection(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    module: str | None,
+    reason: str,
 ) -> None:
-    added = EntryPoints([EntryPoint("broken", "no_such_module_of_anyone:F", "skewless.formats")])
+    if module is not None:
+        (tmp_path / "broken.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    added = EntryPoints([EntryPoint("broken", "broken:F", "skewless.formats")])
     monkeypatch.setattr(formats, "entry_points", lambda group: added.select(group=group))
-    problem = "format 'broken': no_such_module_of_anyone:F cannot be imported"
-    with pytest.raises(ValidationError, match=problem):
+    problem = f"format broken: broken:F cannot be imported ({reason}): repair its package"
+    with pytest.raises(ValidationError, match=re.escape(problem)):
         ParsingSettings.model_validate({"format": "broken"})
     assert formats.all_formats() == BUILT_IN
     assert problem in caplog.text

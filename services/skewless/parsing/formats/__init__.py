@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from skewless.entry_points import load
 from skewless.errors import ConfigurationError, unknown
 from skewless.parsing.formats.avro import Avro
 from skewless.parsing.formats.base import ExtractedFields, Format, FormatSettings, OptionalFields, ParsedBatch
@@ -53,14 +54,9 @@ def find_format(name: str) -> type[Format]:
     added = entry_points(group=_GROUP)
     if name not in added.names:
         raise ConfigurationError(unknown("format", name, [*BUILT_IN, *sorted(added.names)]))
-    try:
-        found = added[name].load()
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            f"format {name!r}: {added[name].value} cannot be imported ({error}): repair its package"
-        ) from error
+    found = load("format", added[name])
     if not (isinstance(found, type) and issubclass(found, Format)):
-        raise ConfigurationError(f"format {name!r}: its package must be updated, {found!r} does not derive from Format")
+        raise ConfigurationError(f"format {name}: its package must be updated, {found!r} does not derive from Format")
     return found
 
 
