@@ -33,7 +33,13 @@ def closed_windows(
 
 
 def closed_everywhere(settings: PipelineSettings, stage: str) -> int | None:
-    """Return up to which time all partitions of a stage have closed their windows; None if that is unknown."""
+    """Return up to which time all partitions of a stage have closed their windows; None if that is unknown.
+
+    With `emit: final`, results have closed in some partition. Without any checkpoint, no more follow: those of a
+    pipeline that was stopped have expired.
+    """
     closed = closed_windows(OffsetReader(settings.kafka), settings, stage)
+    if not closed and settings.aggregator.emit == "final":
+        return MAX_WATERMARK
     input_spec = topic_spec(topology.topic(topology.stage(stage).input), settings, 1)
     return min(closed.values()) if len(closed) == input_spec.partitions else None

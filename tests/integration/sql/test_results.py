@@ -18,7 +18,8 @@ from integration.sql.sql_sink import START, Flusher, Sink, result
 from integration.sql.test_merge import delta
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
-from skewless.errors import UnreachableError
+from skewless.errors import BrokerError, ConfigurationError, UnreachableError
+from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations.results import table, topic
 from skewless.sql.table_reader import StoredRow, TableSnapshot
 
@@ -80,14 +81,30 @@ def test_results_of_a_table_are_those_of_the_chosen_windows_and_key(database: Te
     assert "has no results of key z" in none.stderr
 
 
-def test_results_last_window_of_which_the_table_lacks_results_is_left_out(
-    database: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [UnreachableError("gone"), BrokerError("no right"), ConfigurationError("no login")])
+def test_results_of_a_final_table_need_no_answer_of_kafka(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refused(_kafka: object) -> OffsetReader:
+        raise error
+
+    sink = Sink(TestDatabase("sqlite", f"sqlite://{tmp_path}/p.db", None, "p"), decimals=1).start()
+    sink.store([result("a")])
+    monkeypatch.setattr(table, "closed_everywhere", lambda _settings, _stage: MAX_WATERMARK)
+    monkeypatch.setattr(table, "OffsetReader", refused)
+    assert [row["key"] for row in shown(sink, tmp_path)] == ["a"]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_results_last_window_of_which_the_table_lacks_changes_is_left_out(
+    database: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
 ) -> None:
     sink = Sink(database, decimals=1).start()
     sink.store([result("a"), result("a", START + MINUTE)])
     key, value = result("b", START + MINUTE)
+    value = None if is_deleted else value
     monkeypatch.setattr(table, "_closed_in_topic", lambda _settings: (MAX_WATERMARK, {0: (0, 2), 1: (3, 4)}))
-    missing = {str({0: (2, 2), 1: (3, 4)}): [(1, [message(3, value, key=key)])]}
+    missing = {str({0: (2, 2), 1: (3, 4)}): [(1, [message(2, key=b"foreign"), message(3, value, key=key)])]}
     monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, ranges: missing[str(ranges)])
     assert [row["window_start"] for row in shown(sink, tmp_path)] == [START]
     assert [row["window_start"] for row in shown(sink, tmp_path, "--window", "open")] == [START + MINUTE]

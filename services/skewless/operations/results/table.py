@@ -9,7 +9,7 @@ from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import CheckFailedError, UnreachableError
+from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.result_table import open_table
@@ -33,18 +33,18 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
         is_replaced = settings.table_settings.mode == "replace"
         closed_until, written = _closed_in_topic(settings) if select.by_closing and is_replaced else (None, {})
         with snapshot(database) as stored:
-            found = stored.of_key(key) if key is not None else None
-            if found is None and isinstance(settings.aggregator.windows, SessionWindows):
-                # Sessions of several keys may have one start and different ends.
-                found = [row for page in stored.pages() for row in page]
-            windows = set(stored.windows() if found is None else map(_window_of, found))
+            of_key = [] if key is None else [stored.of_key(key)]
+            if not of_key and not isinstance(settings.aggregator.windows, SessionWindows):
+                windows = set(stored.windows())
+            else:  # sessions of several keys may have one start and different ends
+                windows = {_window_of(row) for page in of_key or stored.pages() for row in page}
             if not windows:
                 raise CheckFailedError(no_results(f"table {table.name} in {database.address}", key))
             closed = _complete(settings, stored, windows, closed_until, written) if select.by_closing else set()
             selected = select.choose(windows, closed)
-            if found is None and selected:  # a range of windows, mostly without gaps
-                found = [row for page in stored.pages(min(selected)[0], max(selected)[0]) for row in page]
-            rows = [row for row in found or () if _window_of(row) in selected]
+            starts = [start for start, _ in selected]
+            pages = of_key or (stored.pages(min(starts), max(starts)) if starts else ())
+            rows = [row for page in pages for row in page if _window_of(row) in selected]
     finally:
         database.close()
     return [_result(table, convert(row)) for row in rows]
@@ -76,17 +76,16 @@ def _quotient(values: Mapping[str, Any], dividend: str, divisor: str | None) -> 
 def _closed_in_topic(settings: PipelineSettings) -> tuple[int | None, OffsetRanges]:
     """Return up to which time topic `aggregates` has all results (None: unknown), and the offsets that have them.
 
-    A table with `emit: final` is readable without a broker: all of its windows have closed in some partition.
+    A table with `emit: final` is readable without Kafka: all of its windows have closed in some partition.
     """
     try:
         closed_until = closed_everywhere(settings, topology.RESULTS_STAGE)
-    except UnreachableError:
+        written = {} if closed_until is None else OffsetReader(settings.kafka).ranges(settings.topic("aggregates"))
+    except (BrokerError, ConfigurationError, UnreachableError):
         if settings.aggregator.emit == "updates":
             raise
         return MAX_WATERMARK, {}
-    if closed_until is None:
-        return None, {}
-    return closed_until, OffsetReader(settings.kafka).ranges(settings.topic("aggregates"))
+    return closed_until, written
 
 
 def _complete(
@@ -111,4 +110,5 @@ def _complete(
         partition: (max(begin, offsets[partition].next_offset) if partition in offsets else begin, end)
         for partition, (begin, end) in written.items()
     }
-    return closed_of(windows, closed_until) - topic.windows_between(settings, missing)
+    incomplete = topic.starts_between(settings, missing)
+    return {window for window in closed_of(windows, closed_until) if window[0] not in incomplete}

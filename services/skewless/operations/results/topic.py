@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
@@ -74,13 +75,19 @@ def latest(settings: PipelineSettings, limit: int) -> list[ResultRecord]:
         return []
     # Each transaction adds a marker, which takes an offset.
     ranges = newest_offsets(offsets.ranges(topic), NEWEST_OFFSETS)
-    found = _newest_revisions(_changes_between(settings, ranges), None)
+    batches = read_ranges(settings.kafka, topic, ranges)
+    found = _newest_revisions(_changes_in(topic, result_reader(settings), batches, lambda _warning: None), None)
     return sorted(found, key=_window_of, reverse=True)[:limit]
 
 
-def windows_between(settings: PipelineSettings, ranges: OffsetRanges) -> set[Window]:
-    """Return the windows of the results between these offsets."""
-    return {_window_of(result) for _, result in _changes_between(settings, ranges) if result is not None}
+def starts_between(settings: PipelineSettings, ranges: OffsetRanges) -> set[int]:
+    """Return the starts (ms) of the windows of which a result is written or deleted between these offsets."""
+    starts = set()
+    for _, messages in read_ranges(settings.kafka, settings.topic("aggregates"), ranges):
+        for message in messages:
+            with contextlib.suppress(ValueError):  # the key of a foreign record
+                starts.add(int((message.key() or b"").partition(b"/")[0]))
+    return starts
 
 
 def _window_of(result: ResultRecord) -> Window:
@@ -101,12 +108,6 @@ def _all_changes(settings: PipelineSettings, warn: Warn, name: str) -> Iterator[
     topic, to_json = settings.topic(name), result_reader(settings) if name == "aggregates" else unchanged
     ranges = OffsetReader(settings.kafka).ranges(topic)
     return _changes_in(topic, to_json, read_ranges(settings.kafka, topic, ranges), warn)
-
-
-def _changes_between(settings: PipelineSettings, ranges: OffsetRanges) -> Iterator[Change]:
-    topic = settings.topic("aggregates")
-    batches = read_ranges(settings.kafka, topic, ranges)
-    return _changes_in(topic, result_reader(settings), batches, lambda _warning: None)
 
 
 def _changes_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords], warn: Warn) -> Iterator[Change]:

@@ -1,0 +1,21 @@
+"""Up to which time a pipeline has closed windows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.operations import closed_windows
+
+
+@pytest.mark.parametrize(("emit", "expected"), [("final", MAX_WATERMARK), ("updates", None)])
+def test_closed_everywhere_without_checkpoints_is_known_for_final_results(
+    monkeypatch: pytest.MonkeyPatch, emit: str, expected: int | None
+) -> None:
+    reader = SimpleNamespace(committed=lambda _group, _topic: {})
+    monkeypatch.setattr(closed_windows, "OffsetReader", lambda _kafka: reader)
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "aggregator": {"emit": emit}})
+    assert closed_windows.closed_everywhere(settings, "aggregator") == expected
