@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from helpers.waiting import until
-from skewless.lab.local import jars
+from skewless.errors import ConfigurationError
+from skewless.lab.local import broker_daemon, jars
 from skewless.lab.local.folders import cache_folder
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
@@ -91,6 +92,15 @@ def test_broker_command_named_data_folder_is_kept(run: Run, tmp_path: Path) -> N
     assert run("start", "--data", str(tmp_path / "data")).returncode == 0
     run("stop")
     assert (tmp_path / "data" / "data" / "meta.properties").exists()
+
+
+def test_broker_daemon_with_a_folder_that_kafka_refuses_is_wrong_use(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], tmp_path: Path
+) -> None:
+    for name in ("PYTHONPATH", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, environment[name])
+    with pytest.raises(ConfigurationError, match=r"a,b: Kafka accepts no folder with a comma in its path"):
+        broker_daemon.start_daemon(tmp_path / "a,b", None)
 
 
 def test_broker_daemon_killed_leaves_nothing_behind(run: Run) -> None:

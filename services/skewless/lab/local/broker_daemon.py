@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 import psutil
 
-from skewless.errors import BrokerError, SkewlessError, UnreachableError
+from skewless.errors import BrokerError, ConfigurationError, SkewlessError, UnreachableError
 from skewless.lab.local.broker import STOP_TIMEOUT_S, Broker
 from skewless.lab.local.folders import create_writable, file_lock, state_folder
 from skewless.lab.local.kafka_process import READY_TIMEOUT_S
@@ -117,7 +117,8 @@ def _wait_until_ready(daemon: subprocess.Popen[bytes], log: Path) -> State:
         if (state := running()) and state.pid == daemon.pid:
             return state
         time.sleep(0.05)
-    raise UnreachableError(
+    error_type = ConfigurationError if daemon.returncode == ConfigurationError.exit_code else UnreachableError
+    raise error_type(
         log.read_text(errors="replace").strip() or f"the broker did not answer within {READY_TIMEOUT_S:.0f} s"
     )
 

@@ -103,7 +103,10 @@ def write_properties(folder: Path, ports: Ports, extra: Mapping[str, str]) -> Pa
     Raises ConfigurationError if Kafka cannot keep its data in this folder.
     """
     if "," in str(folder):
-        raise ConfigurationError(f"{folder}: Kafka accepts no folder with a comma in its path: choose another one")
+        raise ConfigurationError(
+            f"{folder}: Kafka accepts no folder with a comma in its path: name another one, with --data for the data "
+            "of `skewless broker`, SKEWLESS_CACHE for downloads, or TMPDIR for temporary files"
+        )
     listeners = {name: f"{name.upper()}://127.0.0.1:{port}" for name, port in ports._asdict().items()}
     properties = PROPERTIES | {
         "listeners": ",".join(listeners.values()),

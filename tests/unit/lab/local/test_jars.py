@@ -92,5 +92,5 @@ def test_kafka_properties_of_a_folder_with_other_letters_are_ascii(tmp_path: Pat
 
 
 def test_kafka_properties_of_a_folder_with_a_comma_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"a,b: Kafka accepts no folder with a comma in its path: choose"):
+    with pytest.raises(ConfigurationError, match=r"a,b: Kafka accepts no folder with a comma in its path: name"):
         kafka_process.write_properties(tmp_path / "a,b", kafka_process.Ports(1, 2, 3), {})
