@@ -106,11 +106,9 @@ class AggregatorStep(WindowedStep):
         for value, headers in zip(batch.values, batch.headers, strict=True):
             with suppress(BadRecordError):  # `process` reports the error
                 if schema_of(headers) == PARTIALS:
-                    windows |= input_.windows.windows_to_reopen(self._read(value)["pane"].to_numpy())
+                    panes = read_partials(value, ("pane",))["pane"].to_numpy()
+                    windows |= input_.windows.windows_to_reopen(panes)
         return windows
-
-    def _read(self, value: bytes | None) -> pa.Table:
-        return read_partials(value, ("pane", "key"), (LOAD_COLUMN, *self._rules.columns))
 
     def reopen(self, partition: int, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Load closed windows into memory from their changelog records (key, value)."""
@@ -135,7 +133,9 @@ class AggregatorStep(WindowedStep):
 
     def _merge_record(self, input_: Input, value: bytes | None, headers: Headers) -> pa.Table | None:
         """Merge the partials of one record. Returns those whose window has expired."""
-        partials = self._read(value) if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS else None
+        partials = None
+        if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS:
+            partials = read_partials(value, ("pane", "key"), (LOAD_COLUMN, *self._rules.columns))
         self._update_watermarks(input_, headers, partials)
         return None if partials is None else self._merge(input_, partials)
 
