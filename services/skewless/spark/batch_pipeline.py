@@ -46,7 +46,7 @@ from skewless.spark.partition_reader import (
     row_schema,
 )
 from skewless.spark.shuffle import repartition_keys
-from skewless.wire.aggregates import Numbers, aggregate_type, encode_json
+from skewless.wire.aggregates import Numbers, aggregate_constructor, encode_json
 from skewless.wire.tuples import parts_of
 
 SPLIT_ID = ("source_partition", "block", "first_offset")
@@ -231,12 +231,11 @@ class _ResultMapper:
 
     def _values(self, columns: Mapping[str, pa.Array], partials: Partials, numbers: Numbers) -> Iterator[bytes]:
         """Yield the values of records, as the aggregator encodes them."""
-        record_type = aggregate_type(self.results, numbers, self.key_parts)
+        new_record = aggregate_constructor(self.results, numbers, self.key_parts)
         results = (result.to_python(partials, as_text=numbers == "text") for result in self.results)
         identities = (column.to_pylist() for column in columns.values())
-        for key, start, end, *presented in zip(*identities, *results, strict=True):
-            parts = parts_of(key) if self.key_parts else ()
-            yield encode_json(record_type(key, start, end, *parts, *presented, 0))
+        for row in zip(*identities, *results, strict=True):
+            yield encode_json(new_record(*row, 0))
 
     def _parts(self, keys: pa.Array) -> dict[str, pa.Array]:
         """Return the columns of the parts of composite keys."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from skewless.algorithms.aggregates import ResultField
 from skewless.wire.headers import public_headers
-from skewless.wire.tuples import KEY_DESCRIPTION, Int64
+from skewless.wire.tuples import KEY_DESCRIPTION, Int64, parts_of
 
 AGGREGATE = "skewless.aggregate.v1"
 AGGREGATE_HEADERS = public_headers(AGGREGATE)
@@ -75,6 +75,16 @@ def aggregate_type(
     """
     fields = [*_fields(results, numbers, key_parts), ("revision", Revision)]
     return _record_type("Aggregate", fields, AggregateRecord)
+
+
+def aggregate_constructor(
+    results: Iterable[ResultField], numbers: Numbers = "number", key_parts: Sequence[str] = ()
+) -> Callable[..., msgspec.Struct]:
+    """Return a function of key, start and end of a window, results and revision. It returns the `aggregate_type`."""
+    record_type = aggregate_type(results, numbers, key_parts)
+    if not key_parts:
+        return record_type
+    return lambda key, start, end, *values: record_type(key, start, end, *parts_of(key), *values)
 
 
 def top_type(

@@ -18,7 +18,6 @@ from skewless.wire.headers import schema_header, watermark_records
 from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import OutputRecord
 from skewless.wire.top_candidates import CANDIDATES, encode_candidates
-from skewless.wire.tuples import parts_of
 
 TOPIC = "top-candidates"
 
@@ -67,6 +66,6 @@ class RankingStep(AggregatorStep):
         return [OutputRecord(TOPIC, value, partition=0, headers=[schema_header(PARTIALS)])]
 
     def _records(self, rows: Emission) -> Iterator[msgspec.Struct]:
-        bounds, is_composite = (rows.window, self._rules.windows.end(rows.window)), bool(self._rules.key_parts)
+        bounds = rows.window, self._rules.windows.end(rows.window)
         for key, results in self._presented(rows):
-            yield self._record_type(key, *bounds, *(parts_of(key) if is_composite else ()), *(results or ()))
+            yield self._new_record(key, *bounds, *(results or ()))

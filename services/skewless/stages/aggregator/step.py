@@ -22,14 +22,13 @@ from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.aggregator.metrics import LATENCY_S
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
-from skewless.wire.aggregates import AGGREGATE_HEADERS, Encode, Numbers, aggregate_type, encode_json
+from skewless.wire.aggregates import AGGREGATE_HEADERS, Encode, Numbers, aggregate_constructor, encode_json
 from skewless.wire.changelog import chunk_output, chunks_by_window
 from skewless.wire.columns import WriteColumns, read_table, write_packed
 from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
 from skewless.wire.headers import WATERMARK, newest_read_time, require_schema, schema_of
 from skewless.wire.partials import PARTIALS, read_partials
 from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders, public_timestamp
-from skewless.wire.tuples import parts_of
 
 ROWS = 8192
 """Number of results that are converted to Python objects at once."""
@@ -79,7 +78,7 @@ class AggregatorStep(WindowedStep):
         self._read_times: dict[int, int] = {}
         """Newest read time by partition of the tuples that were merged since the last commit, for the metrics."""
         self._latency = Histogram(LATENCY_S)
-        self._record_type = aggregate_type(rules.results, rules.numbers, rules.key_parts)
+        self._new_record = aggregate_constructor(rules.results, rules.numbers, rules.key_parts)
         self._may_report = rules.results_retention_ms is not None
 
     def _new_store(self) -> WindowStore:
@@ -181,12 +180,10 @@ class AggregatorStep(WindowedStep):
         window = emission.window
         self._count_results(emission)
         bounds = window, self._rules.windows.end(window)
-        encode, headers, record_type = self._rules.encode, self._rules.headers, self._record_type
+        encode, headers, new_record = self._rules.encode, self._rules.headers, self._new_record
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
-        is_composite = bool(self._rules.key_parts)
         for key, results in self._presented(emission):
-            parts = parts_of(key) if is_composite else ()
-            value = None if results is None else encode(record_type(key, *bounds, *parts, *results))
+            value = None if results is None else encode(new_record(key, *bounds, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, headers)
 
     def _count_results(self, emission: Emission) -> None:
@@ -258,7 +255,6 @@ class SessionStep(AggregatorStep):
             yield self._result(partition, key, start, end, results)
 
     def _result(self, partition: int, key: str, start: int, end: int, results: Sequence[Any] | None) -> OutputRecord:
-        parts = parts_of(key) if self._rules.key_parts else ()
-        value = None if results is None else self._rules.encode(self._record_type(key, start, end, *parts, *results))
+        value = None if results is None else self._rules.encode(self._new_record(key, start, end, *results))
         record_key = f"{start}/{key}".encode()
         return OutputRecord("aggregates", value, record_key, partition, public_timestamp(start), self._rules.headers)

@@ -15,13 +15,12 @@ from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window_deltas import WindowDelta, WindowDeltas
 from skewless.engine.step import Sample, Step
 from skewless.errors import BadRecordError
-from skewless.wire.aggregates import aggregate_type
+from skewless.wire.aggregates import aggregate_constructor, encode_json
 from skewless.wire.changelog import WindowCheckpoint, decode_checkpoint, read_watermarks
 from skewless.wire.headers import WATERMARK, require_schema, update_watermarks
 from skewless.wire.partials import PARTIALS, read_partials
 from skewless.wire.record import Batch, Headers, OutputRecord
 from skewless.wire.table_rows import refused_record, row
-from skewless.wire.tuples import parts_of
 
 ROWS = 8192
 """Number of rows that are converted to Python objects at once."""
@@ -70,7 +69,7 @@ class FlusherStep(Step):
         self._columns = columns_of(rules.results)
         self._worker_partitions = worker_partitions
         self._inputs: dict[int, _Input] = {}
-        self._record_type = aggregate_type(rules.results, key_parts=rules.key_parts)
+        self._new_record = aggregate_constructor(rules.results, key_parts=rules.key_parts)
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - the rows are in the database
         """Restore the watermarks of the last commit."""
@@ -126,14 +125,12 @@ class FlusherStep(Step):
             input_.refused.clear()
 
     def _rows(self, partition: int, offset: int, delta: WindowDelta) -> Iterator[OutputRecord]:
-        encode, record_type = msgspec.json.Encoder(decimal_format="number").encode, self._record_type
         bounds = delta.window, self._rules.windows.end(delta.window)
         columns: list[list[Any]] = [result.to_python(delta.data) for result in self._rules.results]
-        prefix, is_composite = f"{delta.window}/".encode(), bool(self._rules.key_parts)
+        prefix = f"{delta.window}/".encode()
         for key, results in zip(delta.keys.to_pylist(), zip(*columns, strict=True), strict=True):
-            parts = parts_of(key) if is_composite else ()
-            record = record_type(key, *bounds, *parts, *results, 0)
-            yield row(partition, offset, prefix + key.encode(), encode(record))
+            record = self._new_record(key, *bounds, *results, 0)
+            yield row(partition, offset, prefix + key.encode(), encode_json(record))
 
     def collect_metrics(self) -> Iterator[Sample]:
         """Yield the number of rows that wait for the next transaction."""
