@@ -1,15 +1,15 @@
-"""Base class of the steps that keep nothing between two batches."""
+"""Base class of the steps that keep nothing after a commit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from skewless.engine.step import Step
 from skewless.wire.record import OutputRecord
 
 
 class StatelessStep(Step):
-    """A step whose `process` returns all that results from its records. It reads no event times."""
+    """A step without a checkpoint and without watermarks. Unless it overrides more, it keeps nothing after a batch."""
 
     def __init__(self) -> None:
         self._ended: set[int] = set()
@@ -21,7 +21,7 @@ class StatelessStep(Step):
     def revoke(self, partition: int) -> None:
         """Do nothing: nothing is kept."""
 
-    def flush(self, now: int) -> Sequence[OutputRecord]:  # noqa: ARG002 - nothing is kept
+    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - nothing is kept
         """Return nothing: `process` has returned everything."""
         return ()
 
@@ -29,8 +29,8 @@ class StatelessStep(Step):
         """Return an empty checkpoint."""
         return ""
 
-    def watermark(self, partition: int) -> int | None:  # noqa: ARG002 - event times are not read
-        """Return None: event times are not read."""
+    def watermark(self, partition: int) -> int | None:  # noqa: ARG002 - there are no watermarks
+        """Return None: there are no watermarks."""
         return None
 
     def end_of_partition(self, partition: int, now: int) -> None:  # noqa: ARG002 - no time is needed

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from skewless.engine.step import Sample, Step
+from skewless.engine.step import Sample
 from skewless.errors import BadRecordError
+from skewless.stages.stateless_step import StatelessStep
 from skewless.wire.aggregates import ToJson, unchanged
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.table_rows import refused_record, row
@@ -44,7 +45,7 @@ class _Change(NamedTuple):
     offset: int
 
 
-class SinkStep(Step):
+class SinkStep(StatelessStep):
     """Merges the results of each assigned partition by window and key, or rank. Nothing is kept after a commit.
 
     `transaction_rows` is the number of rows after which the step requests a commit. `to_json` returns the JSON of a
@@ -56,20 +57,20 @@ class SinkStep(Step):
     def __init__(
         self, record_type: type[Result | Rank] = Result, *, transaction_rows: int, to_json: ToJson = unchanged
     ) -> None:
+        super().__init__()
         self._to_json = to_json
         self._transaction_rows = transaction_rows
         self._changes: dict[int, dict[bytes, _Change]] = {}
         self._refused: dict[int, list[OutputRecord]] = {}
-        self._ended: set[int] = set()
         self._newest: dict[int, int] = {}
         """Start of the newest window by partition."""
         self._pending = 0
         self._decode = msgspec.json.Decoder(record_type).decode
 
-    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - this step has no state
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Start without rows: they are in the database."""
+        super().assign(partition, checkpoint, state)
         self._changes[partition], self._refused[partition] = {}, []
-        self._ended.discard(partition)
 
     def revoke(self, partition: int) -> None:
         """Drop rows that were not committed."""
@@ -127,22 +128,6 @@ class SinkStep(Step):
         """Yield the number of rows that wait for the next transaction."""
         yield Sample("skewless_sink_pending_rows", (), self._pending)
 
-    def checkpoint(self, partition: int) -> str:  # noqa: ARG002 - nothing is kept after a commit
-        """Return an empty checkpoint."""
-        return ""
-
-    def watermark(self, partition: int) -> int | None:  # noqa: ARG002 - results have no watermarks
-        """Return None: results have no watermarks."""
-        return None
-
     def max_event_time(self, partition: int) -> int | None:
         """Return the start of the newest window in ms."""
         return self._newest.get(partition)
-
-    def end_of_partition(self, partition: int, now: int) -> None:  # noqa: ARG002 - event time only
-        """Record that all results are read."""
-        self._ended.add(partition)
-
-    def finished(self, partition: int) -> bool:
-        """Return whether all results are read."""
-        return partition in self._ended
