@@ -68,6 +68,7 @@ STEP_FLOORS = (
     "parsing",
     "errors",
     "engine.step",
+    "stages.partials_step",
     "stages.source_partition",
     "stages.stateless_step",
     "stages.windowed_step",

@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import LOAD_COLUMN
-from skewless.algorithms.partials import newest_pane
-from skewless.algorithms.watermark import WatermarkTracker
 from skewless.algorithms.windowing.window import ChunkId
 from skewless.algorithms.windowing.window_store import WindowStore
-from skewless.engine.step import HistogramSample, Sample, Step
+from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import LimitError
+from skewless.stages.partials_step import PartialsInput, PartialsStep
 from skewless.wire.changelog import chunks_by_window, decode_checkpoint, encode_checkpoint, read_watermarks
 from skewless.wire.columns import read_table
-from skewless.wire.headers import update_watermarks
-from skewless.wire.record import Headers
 
 CHECKED_ROWS = 262_144
 """The size of the state is checked before each commit, and whenever this many rows were merged since the last check."""
@@ -39,33 +35,26 @@ UNLIMITED = StateLimit(2**63 - 1, "", "")
 
 
 @dataclass(slots=True)
-class Input:
+class Input(PartialsInput):
     """State of one partition of partials."""
 
-    watermarks: WatermarkTracker
     windows: WindowStore
     ended: bool = False
     """Whether the watermark is MAX_WATERMARK, so that all windows are closed."""
-    newest_pane: int | None = None
-    """Start of the newest pane."""
     held: list[pa.Table] = field(default_factory=list)
     """Partials that the observer has not yet merged into windows."""
     unwritten: set[tuple[int, ChunkId]] = field(default_factory=set)
     """Window and chunk of what the observer has not written, because the window has ended."""
 
 
-class WindowedStep(Step):
-    """Holds the windows of each assigned partition, and restores them as of the last commit.
-
-    `worker_partitions` is the number of partitions of worker-input: each has a watermark in partials.
-    """
+class WindowedStep(PartialsStep[Input]):
+    """Holds the windows of each assigned partition, and restores them as of the last commit."""
 
     def __init__(self, *, worker_partitions: int, topic: str, limit: StateLimit) -> None:
+        super().__init__(worker_partitions=worker_partitions)
         self._limit = limit
         self._unchecked_rows = self._unchecked_bytes = 0
-        self._worker_partitions = worker_partitions
         self._topic = topic
-        self._inputs: dict[int, Input] = {}
 
     @abstractmethod
     def _new_store(self) -> WindowStore:
@@ -85,18 +74,6 @@ class WindowedStep(Step):
         watermarks = read_watermarks(committed, self._worker_partitions)
         watermarks.restart()
         self._inputs[partition] = Input(watermarks, windows)
-
-    def revoke(self, partition: int) -> None:
-        """Drop the state of the partition. It is stored in the changelog."""
-        self._inputs.pop(partition, None)
-
-    def _update_watermarks(self, input_: Input, headers: Headers, partials: pa.Table | None) -> None:
-        """Update watermarks and counters from a record. Raises BadRecordError for invalid headers."""
-        update_watermarks(input_.watermarks, headers)
-        input_.ended = False  # until a flush has closed the windows of the record
-        if partials is not None:
-            self.tuples += int(partials[LOAD_COLUMN.name].to_numpy().sum())
-            input_.newest_pane = newest_pane(partials, input_.newest_pane)
 
     def _merge(self, input_: Input, partials: pa.Table) -> pa.Table | None:
         """Merge partials into their windows. Returns those whose window has expired."""
@@ -144,22 +121,10 @@ class WindowedStep(Step):
         yield Sample("skewless_state_bytes", (), self._state_bytes())
         yield Sample("skewless_state_limit_bytes", (), self._limit.max_bytes)
 
-    def max_event_time(self, partition: int) -> int | None:
-        """Return the start of the newest pane in ms."""
-        return self._inputs[partition].newest_pane
-
     def checkpoint(self, partition: int) -> str:
         """Return the checkpoint: the watermarks, and the time up to which windows are closed."""
         input_ = self._inputs[partition]
         return encode_checkpoint(input_.watermarks, input_.windows)
-
-    def watermark(self, partition: int) -> int | None:
-        """Return the watermark of the partition: the minimum over the worker partitions."""
-        return self._inputs[partition].watermarks.watermark()
-
-    def idle(self, partition: int) -> bool:
-        """Return whether all worker partitions are idle."""
-        return self._inputs[partition].watermarks.state().idle
 
     def finished(self, partition: int) -> bool:
         """Return whether the input of the partition has ended and all its windows are closed."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultCondition, ResultField, selected
+from skewless.algorithms.aggregates import PartialColumn, ResultCondition, ResultField, selected
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.watermark import MAX_WATERMARK, MIN_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
@@ -26,7 +26,7 @@ from skewless.wire.aggregates import AGGREGATE_HEADERS, Encode, Numbers, aggrega
 from skewless.wire.changelog import chunk_output, chunks_by_window
 from skewless.wire.columns import WriteColumns, read_table, write_packed
 from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
-from skewless.wire.headers import WATERMARK, newest_read_time, require_schema, schema_of
+from skewless.wire.headers import newest_read_time, schema_of
 from skewless.wire.partials import PARTIALS, read_partials
 from skewless.wire.record import Batch, Headers, OutputRecord, OwnHeaders, public_timestamp
 
@@ -118,6 +118,7 @@ class AggregatorStep(WindowedStep):
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Merge the partials of a batch into their windows."""
         input_ = self._inputs[batch.partition]
+        input_.ended = False  # until a flush has closed the windows of the batch
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
                 expired = self._merge_record(input_, value, headers)
@@ -132,10 +133,7 @@ class AggregatorStep(WindowedStep):
 
     def _merge_record(self, input_: Input, value: bytes | None, headers: Headers) -> pa.Table | None:
         """Merge the partials of one record. Returns those whose window has expired."""
-        partials = None
-        if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS:
-            partials = read_partials(value, ("pane", "key"), (LOAD_COLUMN, *self._rules.columns))
-        self._update_watermarks(input_, headers, partials)
+        partials = self._read_record(input_, value, headers, self._rules.columns)
         return None if partials is None else self._merge(input_, partials)
 
     def flush(self, now: int) -> Iterable[OutputRecord]:

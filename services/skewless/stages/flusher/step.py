@@ -8,18 +8,16 @@ from typing import Any
 
 import msgspec
 
-from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultField, columns_of
-from skewless.algorithms.partials import newest_pane
-from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkTracker
+from skewless.algorithms.aggregates import ResultField, columns_of
+from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window_deltas import WindowDelta, WindowDeltas
-from skewless.engine.step import Sample, Step
+from skewless.engine.step import Sample
 from skewless.errors import BadRecordError
+from skewless.stages.partials_step import PartialsInput, PartialsStep
 from skewless.wire.aggregates import aggregate_constructor, encode_json
 from skewless.wire.changelog import WindowCheckpoint, decode_checkpoint, read_watermarks
-from skewless.wire.headers import WATERMARK, require_schema, update_watermarks
-from skewless.wire.partials import PARTIALS, read_partials
-from skewless.wire.record import Batch, Headers, OutputRecord
+from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.table_rows import refused_record, row
 
 ROWS = 8192
@@ -40,14 +38,12 @@ class FlusherRules:
 
 
 @dataclass(slots=True)
-class _Input:
+class _Input(PartialsInput):
     """A partition of partials since the last commit."""
 
-    watermarks: WatermarkTracker
     deltas: WindowDeltas
     refused: list[OutputRecord] = field(default_factory=list)
     next_offset: int = 0
-    newest_pane: int | None = None
 
     @property
     def pending(self) -> int:
@@ -55,20 +51,18 @@ class _Input:
         return len(self.deltas) + len(self.refused)
 
 
-class FlusherStep(Step):
+class FlusherStep(PartialsStep[_Input]):
     """Adds the partials of each assigned partition to windows. Nothing but watermarks is kept after a commit.
 
     A window has no end here: partials that arrive after the watermark has passed it are added, too.
-    `worker_partitions` is the number of partitions of worker-input: each has a watermark in partials.
     """
 
     stops_for_commit = True
 
     def __init__(self, rules: FlusherRules, *, worker_partitions: int) -> None:
+        super().__init__(worker_partitions=worker_partitions)
         self._rules = rules
         self._columns = columns_of(rules.results)
-        self._worker_partitions = worker_partitions
-        self._inputs: dict[int, _Input] = {}
         self._new_record = aggregate_constructor(rules.results, key_parts=rules.key_parts)
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - the rows are in the database
@@ -77,35 +71,20 @@ class FlusherStep(Step):
         watermarks.restart()
         self._inputs[partition] = _Input(watermarks, WindowDeltas(self._columns, self._rules.windows))
 
-    def revoke(self, partition: int) -> None:
-        """Drop partials that were not committed."""
-        self._inputs.pop(partition, None)
-
     def process(self, batch: Batch, now: int) -> Sequence[OutputRecord]:  # noqa: ARG002 - event time only
         """Merge the partials of a batch."""
         input_ = self._inputs[batch.partition]
         for offset, key, value, headers in zip(batch.offsets, batch.keys, batch.values, batch.headers, strict=True):
             try:
-                self._merge_record(input_, value, headers)
+                partials = self._read_record(input_, value, headers, self._columns)
             except BadRecordError as error:
                 refused = refused_record(batch.partition, offset, key, value or b"", error.reason)
                 input_.refused.append(refused)
+            else:
+                if partials is not None:
+                    input_.deltas.merge(partials)
             input_.next_offset = offset + 1
         return ()
-
-    def _merge_record(self, input_: _Input, value: bytes | None, headers: Headers) -> None:
-        partials = None
-        if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS:
-            partials = read_partials(value, ("pane", "key"), (LOAD_COLUMN, *self._added_columns))
-        update_watermarks(input_.watermarks, headers)
-        if partials is not None:
-            self.tuples += int(partials[LOAD_COLUMN.name].to_numpy().sum())
-            input_.newest_pane = newest_pane(partials, input_.newest_pane)
-            input_.deltas.merge(partials)
-
-    @property
-    def _added_columns(self) -> Iterator[PartialColumn]:
-        return (column for column in self._columns if column != LOAD_COLUMN)
 
     @property
     def wants_commit(self) -> bool:
@@ -139,18 +118,6 @@ class FlusherStep(Step):
     def checkpoint(self, partition: int) -> str:
         """Return the checkpoint: the watermarks."""
         return msgspec.json.encode(WindowCheckpoint(self._inputs[partition].watermarks.encode())).decode()
-
-    def watermark(self, partition: int) -> int | None:
-        """Return the watermark of the partition: the minimum over the worker partitions."""
-        return self._inputs[partition].watermarks.watermark()
-
-    def idle(self, partition: int) -> bool:
-        """Return whether all worker partitions are idle."""
-        return self._inputs[partition].watermarks.state().idle
-
-    def max_event_time(self, partition: int) -> int | None:
-        """Return the start of the newest pane in ms."""
-        return self._inputs[partition].newest_pane
 
     def finished(self, partition: int) -> bool:
         """Return whether the input of the partition has ended."""

@@ -42,9 +42,8 @@ from skewless.wire.changelog import chunk_output, decode_checkpoint, encode_chec
 from skewless.wire.columns import WriteColumns, write_packed
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.distribution import DISTRIBUTION_HEADERS, RunDistribution, TickDistribution, TopKey
-from skewless.wire.headers import WATERMARK, require_schema
 from skewless.wire.hot_keys import HOT_KEY_HEADERS, HotKeyChange
-from skewless.wire.partials import PARTIALS, read_partials, with_rows
+from skewless.wire.partials import read_partials, with_rows
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
 
 RUN_KEY = b"run"
@@ -158,6 +157,7 @@ class ObserverStep(WindowedStep):
         """Count tuples and rows by key and worker."""
         self._count_reread(now)
         input_ = self._inputs[batch.partition]
+        input_.ended = False  # until a flush has closed the ticks of the batch
         first, _ = self._unsaved.get(batch.partition, (batch.offsets[0], 0))
         self._unsaved[batch.partition] = first, batch.offsets[-1] + 1
         self._unsaved_bytes += batch.size
@@ -168,10 +168,7 @@ class ObserverStep(WindowedStep):
                 yield dead_letter(self._topic, batch, index, error.reason)
 
     def _merge_record(self, input_: Input, value: bytes | None, headers: Headers, now: int) -> None:
-        partials = None
-        if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS:
-            partials = read_partials(value, FIELDS, COLUMNS)
-        self._update_watermarks(input_, headers, partials)
+        partials = self._read_record(input_, value, headers, COLUMNS, FIELDS)
         if partials is not None:
             pairs = _with_pair_keys(partials)
             self._add_to_run(partials, pairs["key"], now)
