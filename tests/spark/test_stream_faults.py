@@ -5,10 +5,12 @@ The faults occur at named points of the second of several micro-batches.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -235,6 +237,28 @@ def test_stream_without_one_of_its_source_topics_names_the_checkpoint_and_contin
     assert continued.exit_code == 0, continued.output
     counted = sum(result["count"] for result in tested.results()[0].values())
     assert counted + len([*tested.read("late")]) == 3 * RECORDS
+
+
+def end() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def close_stdout() -> None:
+    raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+@pytest.mark.parametrize(("fault", "code"), [(end, 143), (close_stdout, 141)])
+def test_stream_ended_before_all_is_read_says_so_and_continues(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[], None], code: int
+) -> None:
+    tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS))
+    tested.source.send(more(1))
+    with monkeypatch.context() as patched:
+        inject(patched, "_lag", fault)
+        ended = stream(tested)
+    assert ended.exit_code == code, ended.output
+    assert stream(tested).exit_code == 0
+    check_exact(tested)
 
 
 def send_in_transaction(tested: Pipeline, records: Iterable[Sent]) -> None:

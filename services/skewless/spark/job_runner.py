@@ -58,7 +58,8 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
         stack.enter_context(_progress(spark, job))
         try:
             yield spark
-        except (PySparkException, Py4JError, ConnectionError) as error:
+        except (PySparkException, Py4JError, ConnectionRefusedError, ConnectionResetError) as error:
+            # A BrokenPipeError is that of stdout: py4j has an error of its own.
             if (ended := end_of_java(error)) is not None:
                 raise failure_without_java(ended) from None
             # Convert the error while Java still runs: py4j fetches the text of some errors from Java.

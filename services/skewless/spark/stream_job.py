@@ -26,7 +26,6 @@ from skewless.algorithms.watermark import WatermarkState
 from skewless.errors import (
     ConfigurationError,
     FencedError,
-    SkewlessError,
     TransactionAbortedError,
     UnavailableError,
     UnreachableError,
@@ -134,8 +133,8 @@ class StreamJob:
         self._checkpoint = self._query_id = ""
         self._has_id = threading.Event()
         self._producer = self._opened()
-        self.error: SkewlessError | None = None
-        """Error that ended the query."""
+        self._error: Exception | None = None
+        """Error of a micro-batch, which ended the query."""
         self.records = 0
         """Records of all micro-batches of this run."""
         self._read: set[TopicPartition] = set()
@@ -153,7 +152,10 @@ class StreamJob:
 
     @contextlib.contextmanager
     def running(self, checkpoint: str, trigger_s: float | None) -> Iterator[StreamingQuery]:
-        """Run the query during the block. `trigger_s`: seconds between micro-batches; None: until all is read."""
+        """Run the query during the block. `trigger_s`: seconds between micro-batches; None: until all is read.
+
+        Raises the error of a micro-batch that fails, also of the one that is completed after the block.
+        """
         settings = self._settings
         user_module.send(self._spark, settings.splitter)
         self._check_first()
@@ -185,6 +187,8 @@ class StreamJob:
             query.stop()
             self._producer.close()
             self._producer.consumer.close()
+            if self._error is not None:
+                raise self._error from None  # the error of Spark has only its text
 
     def _check_first(self) -> None:
         """Raise FencedError if the pipeline was handed over since the start. From now on the driver prevents that."""
@@ -201,8 +205,8 @@ class StreamJob:
                 raise RuntimeError("the query is stopped")  # otherwise Spark would commit the micro-batch
             try:
                 self._process(records.sparkSession, number)
-            except SkewlessError as error:
-                self.error = error
+            except Exception as error:
+                self._error = error
                 raise
 
     def _process(self, spark: SparkSession, number: int) -> None:

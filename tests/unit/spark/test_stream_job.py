@@ -1,15 +1,20 @@
-"""The driver of a query of Spark: which source partitions are idle between two micro-batches."""
+"""The driver of a query of Spark: its source partitions between two micro-batches, and how it ends."""
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.start_checks import Input
+from skewless.errors import UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark import stream_job, stream_start
 from skewless.spark.stream_job import StreamJob
@@ -103,3 +108,21 @@ def test_stream_job_source_partition_that_is_added_has_the_offset_at_which_the_q
     assert job._checkpoints()[TopicPartition(SOURCE.topic, 1)] == Checkpoint(start=0)
     source, offsets = Input("p-splitter", SOURCE.topic, kind="public", state_schema=None), cast("OffsetReader", Added())
     assert stream_start._sources(offsets, source, None) == {SOURCE: SourceState(7, Checkpoint(start=7))}
+
+
+@pytest.mark.parametrize(
+    "error", [UnreachableError("no answer"), BrokenPipeError(errno.EPIPE, "Broken pipe"), PySparkException("lost")]
+)
+def test_stream_job_micro_batch_that_fails_while_the_query_is_stopped_ends_the_run_with_its_error(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    job, records = job_of(monkeypatch, SETTINGS, Checkpoint()), Mock(spec=DataFrame)
+    for name, value in {"_spark": Mock(), "_producer": Mock(), "_check_first": Mock()}.items():
+        monkeypatch.setattr(job, name, value)
+    monkeypatch.setattr(job, "_process", Mock(side_effect=error))
+    monkeypatch.setattr(stream_job.kafka_options, "read_stream", Mock())
+    with pytest.raises(type(error)) as raised, job.running("checkpoint", 1.0), pytest.raises(type(error)):
+        job._run(records, 0)
+    assert raised.value is error
+    with pytest.raises(RuntimeError, match="the query is stopped"):
+        job._run(records, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,29 +137,18 @@ def _hand_over(settings: PipelineSettings, to: Engine, default_checkpoint: str |
 
 
 def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: float | None) -> None:
-    with received_signals() as signals, job.running(folder, trigger_s) as query:
-        click.echo(f"pipeline {settings.name}, checkpoint in {folder}")
-        _wait(job, query, signals, folder)
-        if trigger_s is None and not signals:
-            job.advance_idle(ended=True)
-    click.echo(f"{job.records:,} records read")
-
-
-def _wait(job: StreamJob, query: StreamingQuery, signals: list[int], folder: str) -> None:
-    """Wait until the query or a signal ends the run."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     from skewless.spark.stream_start import check_sources
 
-    looked_at = time.monotonic()
     try:
-        while not signals and not query.awaitTermination(POLL_S):
-            if time.monotonic() > looked_at + IDLE_POLL_S:
-                looked_at = time.monotonic()
-                job.advance_idle()
-    except PySparkException as error:
-        if job.error is not None:
-            raise job.error from None
+        with received_signals() as signals, job.running(folder, trigger_s) as query:
+            click.echo(f"pipeline {settings.name}, checkpoint in {folder}")
+            _wait(job, query, signals)
+            if trigger_s is None and not signals:
+                job.advance_idle(ended=True)
+    except (PySparkException, Py4JJavaError) as error:
         check_sources(job.start)
         if _PARTITIONS_GONE in str(error):
             raise BrokerError(
@@ -167,6 +157,18 @@ def _wait(job: StreamJob, query: StreamingQuery, signals: list[int], folder: str
                 "then continues after its last micro-batch"
             ) from None
         raise
+    click.echo(f"{job.records:,} records read")
+    if trigger_s is None and signals:
+        sys.exit(128 + signals[0])  # with 0 it would have read all
+
+
+def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
+    """Wait until the query or a signal ends the run."""
+    looked_at = time.monotonic()
+    while not signals and not query.awaitTermination(POLL_S):
+        if time.monotonic() > looked_at + IDLE_POLL_S:
+            looked_at = time.monotonic()
+            job.advance_idle()
 
 
 def _show(progress: TriggerProgress) -> None:
