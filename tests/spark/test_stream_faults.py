@@ -24,6 +24,7 @@ from confluent_kafka import Producer, TopicPartition
 from helpers.kafka import START_MS, Pipeline, Sent, Source, create_topics, differences, read, truth, zipf_records
 from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
+from skewless.errors import UnreachableError
 from skewless.lab.local.broker import Broker
 from skewless.spark import stream_job
 from skewless.spark.stream_job import StreamJob
@@ -216,8 +217,13 @@ def test_stream_partitions_added_while_it_runs_and_while_it_is_stopped_count_eac
     check_exact(tested)
 
 
+def fail() -> None:
+    raise UnreachableError("injected")
+
+
+@pytest.mark.parametrize("incomplete", [None, "_find_partitions", "_commit"])
 def test_stream_without_one_of_its_source_topics_names_the_checkpoint_and_continues_with_a_new_one(
-    broker: str, tmp_path: Path
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, incomplete: str | None
 ) -> None:
     kept, removed = Source(broker, 1), Source(broker, 1)
     topics = {"topic": None, "topics": [kept.topic, removed.topic]}
@@ -225,13 +231,22 @@ def test_stream_without_one_of_its_source_topics_names_the_checkpoint_and_contin
     for source in (kept, removed):
         source.send((0, value) for _, value in more(1))
     assert stream(tested).exit_code == 0
-    file = json.loads(tested.file.read_text())
-    tested.file.write_text(json.dumps(file | {"source": {"topics": [kept.topic]}}))
+    both = tested.file.read_text()
+    only_kept = json.dumps(json.loads(both) | {"source": {"topics": [kept.topic]}})
     kept.send((0, value) for _, value in more(2))
-    refused = stream(tested)
+    if incomplete is not None:
+        with monkeypatch.context() as patched:
+            inject(patched, incomplete, fail, number=1)
+            assert stream(tested).exit_code == 3
+    tested.file.write_text(only_kept)
+    refused, checkpoint = stream(tested), tested.folder / "checkpoint"
     assert refused.exit_code == 3, refused.output
-    checkpoint = tested.folder / "checkpoint"
     assert f"error: the checkpoint {checkpoint} has partitions that the query no longer reads: a s" in refused.output
+    if incomplete == "_commit":
+        assert "Name it again until the micro-batch is complete" in refused.output
+        tested.file.write_text(both)
+        assert stream(tested).exit_code == 0
+        tested.file.write_text(only_kept)
     shutil.rmtree(checkpoint)
     continued = stream(tested)
     assert continued.exit_code == 0, continued.output

@@ -48,7 +48,13 @@ from skewless.spark.stream_merge import (
     watermark_of,
 )
 from skewless.spark.stream_source import ReadTask, SourceRange, planned, spread
-from skewless.spark.stream_start import SourceState, StreamStart, committed_sources, transactional_id
+from skewless.spark.stream_start import (
+    SourceState,
+    StreamStart,
+    committed_sources,
+    partitions_gone,
+    transactional_id,
+)
 from skewless.spark.stream_tasks import (
     PARTIALS,
     PROGRESS,
@@ -215,8 +221,8 @@ class StreamJob:
         if batch == self._batch:
             return
         self._check_order(batch, number)
-        self._find_partitions()
         now, ends = planned(spark, self._checkpoint, number)
+        self._find_partitions(ends)
         outcomes = self._merge(self._aggregated(spark, now, ends), self._batch, batch)
         self._observe(outcomes.progress, ends, batch)
         self._merged_watermark = self._watermark()
@@ -241,15 +247,20 @@ class StreamJob:
                 "the checkpoint with which it began can complete it: name the folder of that run"
             )
 
-    def _find_partitions(self) -> None:
-        """Add source partitions that exist by now, and the ids of their topics."""
+    def _find_partitions(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Add source partitions that exist by now or are in the micro-batch, and the ids of their topics.
+
+        Raises BrokerError if the micro-batch has partitions that the query no longer reads.
+        """
         counts = self._admin.partition_counts()
-        for topic in self._settings.aggregated.select(counts):
-            for number in range(counts.get(topic, 0)):
-                source = TopicPartition(topic, number)
-                if source not in self._sources:
-                    self._sources[source] = SourceState(0, Checkpoint(start=0))
-                    self._activity[source] = PartitionActivity()
+        topics = self._settings.aggregated.select(counts)
+        existing = {TopicPartition(topic, number) for topic in topics for number in range(counts.get(topic, 0))}
+        existing |= {source for source in ends if source.topic in topics}
+        for source in sorted(existing - self._sources.keys()):
+            self._sources[source] = SourceState(0, Checkpoint(start=0))
+            self._activity[source] = PartitionActivity()
+        if not ends.keys() <= self._sources.keys():
+            raise partitions_gone(self._checkpoint, is_begun=set(self._merged.values()) != {self._batch})
         if new := {source.topic for source in self._sources} - self._topic_ids.keys():
             self._topic_ids |= topic_ids_of(self._settings, new)
 

@@ -194,6 +194,23 @@ def check_sources(start: StreamStart) -> None:
         _sources(offsets, source, ids.get(source.topic))
 
 
+def partitions_gone(checkpoint: str, *, is_begun: bool = False) -> BrokerError:
+    """Return the error of a checkpoint whose micro-batch has partitions that the query does not read.
+
+    `is_begun`: results of the micro-batch are committed.
+    """
+    remedy = (
+        "Name it again until the micro-batch is complete, or remove all results with `skewless reset --to-start`"
+        if is_begun
+        else "Remove this folder, or name a new one with --checkpoint: the query then continues after its last "
+        "micro-batch"
+    )
+    return BrokerError(
+        f"the checkpoint {checkpoint} has partitions that the query no longer reads: a source topic was deleted, or "
+        f"the settings no longer name it. {remedy}"
+    )
+
+
 def check_topic_ids(known: Mapping[str, int], found: Mapping[str, int]) -> None:
     """Raise BrokerError if a source topic was created again: what was read of it are not its next records."""
     for topic, topic_id in found.items():

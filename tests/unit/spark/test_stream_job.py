@@ -104,8 +104,8 @@ def test_stream_job_source_partition_that_is_added_has_the_offset_at_which_the_q
     job = job_of(monkeypatch, SETTINGS, Checkpoint())
     monkeypatch.setattr(job, "_admin", SimpleNamespace(partition_counts=lambda: {SOURCE.topic: 2}))
     job._topic_ids = {SOURCE.topic: 1}
-    job._find_partitions()
-    assert job._checkpoints()[TopicPartition(SOURCE.topic, 1)] == Checkpoint(start=0)
+    job._find_partitions({TopicPartition(SOURCE.topic, 2): 0})  # of a broker that knows one partition more
+    assert [job._checkpoints()[TopicPartition(SOURCE.topic, number)] for number in (1, 2)] == 2 * [Checkpoint(start=0)]
     source, offsets = Input("p-splitter", SOURCE.topic, kind="public", state_schema=None), cast("OffsetReader", Added())
     assert stream_start._sources(offsets, source, None) == {SOURCE: SourceState(7, Checkpoint(start=7))}
 

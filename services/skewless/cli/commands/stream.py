@@ -15,7 +15,7 @@ from skewless.cli.interrupts import received_signals
 from skewless.cli.options import Duration, load_settings, pipeline_file
 from skewless.cli.plain_text import iso
 from skewless.cli.spark_options import spark_options
-from skewless.errors import BrokerError, ConfigurationError
+from skewless.errors import ConfigurationError
 from skewless.lab.local.folders import state_folder
 from skewless.lab.progress import hide, is_hidden
 from skewless.spark.job_runner import check_start, spark_running
@@ -140,7 +140,7 @@ def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: flo
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from skewless.spark.stream_start import check_sources
+    from skewless.spark.stream_start import check_sources, partitions_gone
 
     try:
         with received_signals() as signals, job.running(folder, trigger_s) as query:
@@ -151,11 +151,7 @@ def _run(job: StreamJob, settings: PipelineSettings, folder: str, trigger_s: flo
     except (PySparkException, Py4JJavaError) as error:
         check_sources(job.start)
         if _PARTITIONS_GONE in str(error):
-            raise BrokerError(
-                f"the checkpoint {folder} has partitions that the query no longer reads: a source topic was deleted, "
-                "or the settings no longer name it. Remove this folder, or name a new one with --checkpoint: the query "
-                "then continues after its last micro-batch"
-            ) from None
+            raise partitions_gone(folder) from None
         raise
     click.echo(f"{job.records:,} records read")
     if trigger_s is None and signals:
