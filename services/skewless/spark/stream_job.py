@@ -68,6 +68,7 @@ from skewless.spark.stream_tasks import (
 )
 from skewless.stages.source_partition import PartitionActivity
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint
+from skewless.times import instant_text
 from skewless.wire.offset_metadata import engine_of
 from skewless.wire.topic_partition import TopicPartition
 
@@ -82,26 +83,6 @@ _merged_decoder = msgspec.json.Decoder(Merged)
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerProgress:
-    """What a micro-batch did."""
-
-    number: int
-    records: int
-    late: int
-    dead_letters: int
-    results: int
-    seconds: float
-    lag_records: int
-    lag_s: float
-    """Age of the newest record that was read, while there are unread ones."""
-    watermark_ms: int | None
-    open_windows: int
-    """The most open windows of any partition."""
-    slowest_to_mean: float
-    """Time of the slowest task that aggregated tuples, divided by the mean."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Outcomes:
     """What the tasks of a micro-batch have done."""
 
@@ -113,7 +94,7 @@ class _Outcomes:
 class StreamJob:
     """Micro-batches of a pipeline. One thread at a time uses it."""
 
-    def __init__(self, start: StreamStart, spark: SparkSession, report: Callable[[TriggerProgress], None]) -> None:
+    def __init__(self, start: StreamStart, spark: SparkSession, report: Callable[[str], None]) -> None:
         self.start = start
         self._spark = spark
         self._settings = start.settings
@@ -418,23 +399,30 @@ class StreamJob:
             return True
         return not has_records_after(self._offsets, source.topic, {source.partition: offset})
 
-    def _progress(self, number: int, outcomes: _Outcomes, seconds: float) -> TriggerProgress:
+    def _progress(self, number: int, outcomes: _Outcomes, seconds: float) -> str:
+        """Return the line that says what a micro-batch did."""
         progress, merged, lag = outcomes.progress, outcomes.merged, self._lag()
-        times = [task.seconds for task in outcomes.work]
+        records = sum(of_source.records for of_source in progress)
+        late = sum(of_source.late for of_source in progress)
+        dead_letters = sum(of_source.dead_letters for of_source in progress)
         newest = max((of_source.newest_ms for of_source in progress), default=0)
-        return TriggerProgress(
-            number=number,
-            records=sum(of_source.records for of_source in progress),
-            late=sum(of_source.late for of_source in progress),
-            dead_letters=sum(of_source.dead_letters for of_source in progress),
-            results=sum(task.results for task in merged),
-            seconds=seconds,
-            lag_records=lag,
-            lag_s=max(0.0, (_now() - newest) / 1000) if lag and newest else 0.0,
-            watermark_ms=self._watermark().watermark,
-            open_windows=max((task.open_windows for task in merged), default=0),
-            slowest_to_mean=max(times) * len(times) / sum(times) if sum(times) else 1.0,
-        )
+        lag_s = max(0.0, (_now() - newest) / 1000) if lag and newest else 0.0
+        watermark = self._watermark().watermark
+        event_time = "-" if watermark is None else instant_text(watermark // 1000 * 1000)
+        open_windows = max((task.open_windows for task in merged), default=0)
+        times = [task.seconds for task in outcomes.work]
+        slowest_to_mean = max(times) * len(times) / sum(times) if sum(times) else 1.0
+        parts = [
+            f"{records:,} records ({records / max(seconds, 0.001):,.0f}/s)",
+            f"{sum(task.results for task in merged):,} results",
+            *([f"{late:,} late"] if late else []),
+            *([f"{dead_letters:,} dead letters"] if dead_letters else []),
+            f"lag {lag:,} records {lag_s:,.0f} s",
+            f"watermark {event_time}",
+            f"{open_windows} open windows",
+            f"slowest task {slowest_to_mean:.1f} x mean",
+        ]
+        return f"micro-batch {number}: {', '.join(parts)}"
 
     def _lag(self) -> int:
         ends: dict[str, Mapping[int, int]] = {}

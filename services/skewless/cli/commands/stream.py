@@ -13,7 +13,6 @@ import click
 
 from skewless.cli.interrupts import received_signals
 from skewless.cli.options import Duration, load_settings, pipeline_file
-from skewless.cli.plain_text import iso
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
 from skewless.lab.local.folders import state_folder
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from skewless.config.pipeline_settings import PipelineSettings
-    from skewless.spark.stream_job import StreamJob, TriggerProgress
+    from skewless.spark.stream_job import StreamJob
     from skewless.wire.state_schema import Engine
 
 POLL_S = 0.5
@@ -116,7 +115,7 @@ def stream(  # noqa: PLR0913 - click passes an argument per option
 
             for member in members:
                 member.wait_until_joined()
-            job = StreamJob(start, session, (lambda _: None) if is_quiet else _show)
+            job = StreamJob(start, session, (lambda _: None) if is_quiet else click.echo)
             _run(job, settings, folder, None if available_now else trigger_s or DEFAULT_TRIGGER_S)
     finally:
         show_again()
@@ -165,18 +164,3 @@ def _wait(job: StreamJob, query: StreamingQuery, signals: list[int]) -> None:
         if time.monotonic() > looked_at + IDLE_POLL_S:
             looked_at = time.monotonic()
             job.advance_idle()
-
-
-def _show(progress: TriggerProgress) -> None:
-    event_time = "-" if progress.watermark_ms is None else iso(progress.watermark_ms)
-    parts = [
-        f"{progress.records:,} records ({progress.records / max(progress.seconds, 0.001):,.0f}/s)",
-        f"{progress.results:,} results",
-        *([f"{progress.late:,} late"] if progress.late else []),
-        *([f"{progress.dead_letters:,} dead letters"] if progress.dead_letters else []),
-        f"lag {progress.lag_records:,} records {progress.lag_s:,.0f} s",
-        f"watermark {event_time}",
-        f"{progress.open_windows} open windows",
-        f"slowest task {progress.slowest_to_mean:.1f} x mean",
-    ]
-    click.echo(f"micro-batch {progress.number}: {', '.join(parts)}")
