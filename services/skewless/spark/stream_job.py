@@ -32,6 +32,7 @@ from skewless.errors import (
 )
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader, offset_consumer
+from skewless.kafka.consumer.topic_ids import wait_for_topic_ids
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.spark import kafka_options, user_module
@@ -44,7 +45,6 @@ from skewless.spark.stream_merge import (
     RETRY_S,
     Merged,
     MergeTask,
-    topic_ids_of,
     watermark_of,
 )
 from skewless.spark.stream_source import ReadTask, SourceRange, planned, spread
@@ -243,7 +243,7 @@ class StreamJob:
         if not ends.keys() <= self._sources.keys():
             raise partitions_gone(self._checkpoint, is_begun=set(self._merged.values()) != {self._batch})
         if new := {source.topic for source in self._sources} - self._topic_ids.keys():
-            self._topic_ids |= topic_ids_of(self._settings, new)
+            self._topic_ids |= wait_for_topic_ids(self._settings.kafka.client_options(), new, RETRY_S)
 
     def _aggregated(self, spark: SparkSession, now: int, ends: Mapping[TopicPartition, int]) -> DataFrame | None:
         """Return the partials of the records up to some offsets, with progress, late tuples and dead letters.

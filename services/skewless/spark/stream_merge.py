@@ -149,12 +149,8 @@ class MergeTask:
 def _check_topics(task: MergeTask) -> None:
     """Raise BrokerError if a source topic was created again while its records were read."""
     if task.source_ids:
-        stream_start.check_topic_ids(task.source_ids, topic_ids_of(task.settings, task.source_ids))
-
-
-def topic_ids_of(settings: PipelineSettings, topics: Iterable[str]) -> Mapping[str, int]:
-    """Return the ids of source topics. Raises UnreachableError if the brokers do not answer for `RETRY_S`."""
-    return wait_for_topic_ids(settings.kafka.client_options(), sorted(topics), RETRY_S)
+        found = wait_for_topic_ids(task.settings.kafka.client_options(), task.source_ids, RETRY_S)
+        stream_start.check_topic_ids(task.source_ids, found)
 
 
 @dataclass(slots=True)

@@ -143,7 +143,8 @@ def prepare(settings: PipelineSettings, report: Callable[[str], None]) -> Stream
     schema = msgspec.structs.replace(state_schema_of(settings), engine="spark")
     inputs = _inputs(splitter, schema)
     (partials,) = (replace(source, state_schema=schema) for source in aggregator.inputs())
-    ids = _topic_ids(settings, [source.topic for source in (*inputs, partials)])
+    kafka, topics = settings.kafka, [source.topic for source in (*inputs, partials)]
+    ids = wait_for_topic_ids(kafka.client_options(), topics, kafka.connect_timeout_s)
     offsets = OffsetReader(settings.kafka)
     if not any(offsets.committed(source.group, source.topic) for source in inputs):
         _commit_first(offsets, settings, aggregator, inputs, partials, ids)
@@ -185,10 +186,10 @@ def check_sources(start: StreamStart) -> None:
 
     Spark's own error for both names neither the cause nor what to do.
     """
-    settings, offsets = start.settings, OffsetReader(start.settings.kafka)
-    partition_counts = Admin(settings.kafka).partition_counts()
-    inputs = _inputs(StageStart(topology.stage(topology.SOURCE_STAGE), settings, partition_counts), start.schema)
-    ids = _topic_ids(settings, [source.topic for source in inputs])
+    kafka, offsets = start.settings.kafka, OffsetReader(start.settings.kafka)
+    counts = Admin(kafka).partition_counts()
+    inputs = _inputs(StageStart(topology.stage(topology.SOURCE_STAGE), start.settings, counts), start.schema)
+    ids = wait_for_topic_ids(kafka.client_options(), [source.topic for source in inputs], kafka.connect_timeout_s)
     check_topic_ids(start.topic_ids, ids)
     for source in inputs:
         _sources(offsets, source, ids.get(source.topic))
@@ -260,10 +261,6 @@ def _wait_for_stages(settings: PipelineSettings, report: Callable[[str], None]) 
         wait_until_stopped(settings, report, topology.QUERIED_STAGES, replaced=topology.QUERY)
     except CheckFailedError as error:
         raise FencedError(str(error)) from None
-
-
-def _topic_ids(settings: PipelineSettings, topics: list[str]) -> dict[str, int]:
-    return wait_for_topic_ids(settings.kafka.client_options(), topics, settings.kafka.connect_timeout_s)
 
 
 def _sources(offsets: OffsetReader, source: Input, topic_id: int | None) -> dict[TopicPartition, SourceState]:
