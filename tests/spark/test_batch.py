@@ -395,6 +395,15 @@ def test_batch_file_that_does_not_exist_is_named_without_options_and_codes_of_sp
     assert "--input" not in str(refused.value)
 
 
+def test_batch_of_paths_with_spaces_other_letters_and_patterns_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "My Data ü").mkdir()
+    (tmp_path / "My Data ü" / "50% #1.csv").write_text("a,1,1\n")
+    pipeline = sk.Pipeline("t", key=0, time=2, format="csv")
+    for path in (tmp_path / "My Data ü" / "50% #1.csv", f"{tmp_path}/My Data ü/*.csv"):
+        with pipeline.batch(spark, path) as done:
+            assert (done.records, done.tuples) == (1, 1)
+
+
 def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path: Path) -> None:
     numbers = ["89070440662435.13", "1234567890123456.78", "-0.005", "1e3", "92233720368547758.08"]
     (tmp_path / "lines.json").write_text("".join(f'{{"k": "a", "v": {number}, "t": 1}}\n' for number in numbers))
@@ -418,6 +427,7 @@ def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path:
         (["--out", "x", "--ending-offsets", "committed"], 2, "has no committed offsets"),
         (["--out", "x"], 1, "has no records in this range"),
         (["--out", "x", "--input", "/nowhere"], 2, "/nowhere: no such file"),
+        (["--out", "x", "--input", "10:00.csv"], 2, "URI: 10:00.csv; write ./ before a name with a colon"),
         (["--out", "x", "--input", "/nowhere", "--conf", "wrong"], 2, "--conf: 'wrong' is not NAME=VALUE"),
     ],
 )

@@ -59,7 +59,8 @@ def batch(spark: SparkSession, settings: PipelineSettings, paths: Sequence[str |
 
 def _uri(path: str | Path) -> str:
     """Return a path as Spark reads it, which may run in another folder."""
-    return path if isinstance(path, str) and "://" in path else Path(path).resolve().as_uri()
+    # Spark does not decode URIs, so nothing is escaped as by as_uri().
+    return path if isinstance(path, str) and "://" in path else f"file://{Path(path).resolve()}"
 
 
 def spark_jars() -> str:

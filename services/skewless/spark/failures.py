@@ -17,7 +17,11 @@ EXCEPTION_PREFIX = re.compile(r"^.*?[\w.]+(Error|Exception): ")
 _EXCEPTION_LINE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
 _OVERFLOW = "java.lang.ArithmeticException: long overflow"
 """Cause of an exception that names the record: its timestamp, such as one in nanoseconds, is beyond those of Spark."""
-_UNREACHABLE = ("org.apache.kafka.common.errors.TimeoutException", "java.net.", "java.util.concurrent.TimeoutException")
+_UNREACHABLE = (
+    "org.apache.kafka.common.errors.TimeoutException",
+    "java.util.concurrent.TimeoutException",
+    *(f"java.net.{name}" for name in ("Connect", "NoRouteToHost", "Socket", "UnknownHost")),
+)
 _EXECUTOR_PROBLEMS = {
     r"No module named '?(\w+)|\[PACKAGE_NOT_INSTALLED\] (\S+)": (
         "an executor's Python has no package {}: send the packages with --ship, or install Skewless there"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import filterfalse
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
@@ -21,6 +21,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import NOT_FINAL
+from skewless.spark.failures import EXCEPTION_PREFIX
 
 ERRORS = "__skewless.errors."
 """Prefix of the headers of dead letters."""
@@ -71,7 +72,7 @@ def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettin
         raise ConfigurationError(*problems)
     try:
         lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(list(paths))
-    except AnalysisException as error:
+    except (AnalysisException, IllegalArgumentException) as error:
         raise ConfigurationError(_text_of(error)) from None
     return lines.select(
         F.col("_metadata.file_path").alias("source_partition"),
@@ -82,12 +83,14 @@ def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettin
     )
 
 
-def _text_of(error: AnalysisException) -> str:
+def _text_of(error: AnalysisException | IllegalArgumentException) -> str:
     """Return the text of an error of reading files, without the codes of Spark."""
     if error.getCondition() == "PATH_NOT_FOUND":
         path = (error.getMessageParameters() or {}).get("path", "")
         return f"{path.removeprefix('file:')}: no such file; check its name"
-    return f"files cannot be read: {_CODES_OF_SPARK.sub('', str(error).splitlines()[0])}"
+    text = _CODES_OF_SPARK.sub("", str(error).splitlines()[0])
+    remedy = "; write ./ before a name with a colon" if "URISyntaxException" in text else ""
+    return f"files cannot be read: {EXCEPTION_PREFIX.sub('', text)}{remedy}"
 
 
 def _unknown_in_files(splitter: ParsingSettings) -> Iterator[str]:

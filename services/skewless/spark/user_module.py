@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib.util
 import shutil
 import tempfile
@@ -29,6 +30,7 @@ def send(spark: SparkSession, splitter: ParsingSettings) -> None:
         spark.sparkContext.addPyFile(str(found))
 
 
+@functools.cache  # Spark refuses a second archive of the same name
 def file_of(name: str) -> Path | None:
     """Return the file of a module or, for a package, a ZIP archive, which exists until this process ends.
 

@@ -28,6 +28,8 @@ Caused by: java.lang.ArithmeticException: long overflow
         ("org.apache.spark.SparkException: Job aborted", 3, "Job aborted"),
         ("An error occurred while calling o1.save.\n: java.lang.NoSuchMethodError: f()", 3, "NoSuchMethodError: f()"),
         ("java.net.ConnectException: refused", 3, "the Spark job lost its connection"),
+        ("java.net.SocketTimeoutException: no answer", 3, "the Spark job lost its connection"),
+        ("java.net.URISyntaxException: Expected scheme", 3, "the Spark job failed: java.net.URISyntax"),
         (OVERFLOW, 3, "Record at topic t partition 0 offset 1 has timestamp value 1767225600000000000 that overflows"),
     ],
 )

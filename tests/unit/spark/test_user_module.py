@@ -30,6 +30,7 @@ def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatc
     assert file_of("sent_alone") == tmp_path / "sent_alone.py"
     archive = file_of("sent_package")
     assert archive is not None
+    assert file_of("sent_package") == archive
     names = [f"sent_package/{name}" for name in ("__init__.py", "rates.csv", "shop.py")]
     assert (archive.suffix, zipfile.ZipFile(archive).namelist()) == (".zip", names)
     removals[0]()
