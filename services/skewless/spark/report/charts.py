@@ -118,6 +118,7 @@ def bars(series: Mapping[str, Mapping[str, float]], y_title: str) -> Figure:
         hovermode="x unified",
         legend={"orientation": "h", "y": -0.28, "x": 0},
         showlegend=True,
+        xaxis={"type": "category"},  # otherwise groups such as 17 or 2026-01-01 are numbers or times
         yaxis={"title": {"text": y_title}, "rangemode": "tozero"},
         top=16,
     )

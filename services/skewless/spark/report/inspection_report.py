@@ -32,7 +32,9 @@ def report(inspection: Mapping[str, Any]) -> str:
 
 
 def _hottest(key: Mapping[str, Any]) -> Figure:
-    return bars({"share": {entry["key"]: entry["share"] for entry in key["top"]}}, "share of the tuples")
+    # The ranks keep long keys apart, of which the chart shows the beginning.
+    shares = {f"{rank}. {entry['key']}": entry["share"] for rank, entry in enumerate(key["top"], 1)}
+    return bars({"share": shares}, "share of the tuples")
 
 
 def _candidate_row(key: Mapping[str, Any]) -> list[str]:

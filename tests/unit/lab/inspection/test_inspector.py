@@ -415,6 +415,15 @@ def test_report_page_key_names_are_escaped() -> None:
     assert "<script>alert(1)" not in page(inspected([batch(hostile)], key="k"))
 
 
+def test_inspection_page_has_a_bar_for_each_hottest_key_also_of_numbers_and_with_a_common_beginning() -> None:
+    keys = ["17", "984423", *(f"https://shop.example/products/category/{name}" for name in "ab")]
+    records = [json.dumps({"k": keys[number % 4], "n": number}).encode() for number in range(40)]
+    figures = json.loads(page(inspected([batch(records)], key="k")).split('id="figures">')[1].split("</script>")[0])
+    (chart,) = (figure for figure in figures if figure["data"][0]["name"] == "share")
+    assert chart["layout"]["xaxis"] == {"type": "category"}
+    assert len({*chart["data"][0]["x"]}) == len(keys)
+
+
 def test_inspector_record_key_counts_records_without_a_time_as_invalid() -> None:
     keys: list[bytes | None] = [b"k%d" % (i % 9) for i in range(1_000)]
     first = keyed(keys)
