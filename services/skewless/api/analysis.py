@@ -151,13 +151,14 @@ def inspect(  # noqa: PLR0913 - passed by name
     brokers: str | None = None,
     records: int = INSPECTED,
     since: str | None = None,
-    key: str | None = None,
+    key: str | int | None = None,
     kafka: Mapping[str, Any] | None = None,
     registry: Mapping[str, Any] | None = None,
 ) -> TopicReport:
     """Measure the newest `records` of a topic, or those of the last `since`, such as "1h". Writes nothing to Kafka.
 
-    `key` is the field to use as key, or "record key". `kafka` and `registry` are sections of a pipeline file.
+    `key` is the field or the number of the column to use as key, or "record key". `kafka` and `registry` are sections
+    of a pipeline file.
 
     Raises CheckFailedError if there are no records, and ConfigurationError for an invalid argument.
     """
@@ -165,11 +166,14 @@ def inspect(  # noqa: PLR0913 - passed by name
     since_s = parse_duration(since) if isinstance(since, str) else None
     if since is not None and since_s is None:
         raise ConfigurationError(f"since: {since!r} is not {FORM}")
+    if not isinstance(key, str | int | None):
+        raise ConfigurationError(f"key: {key!r} is not a field, the number of a column, or 'record key'")
     named = {"kafka": kafka, "registry": registry}
     sections: dict[str, Any] = {name: section for name, section in named.items() if section is not None}
     settings = Pipeline(topic, brokers=brokers, **sections).settings
     sample = sample_range(settings.kafka, topic, records, since_s, time.time_ns() // 1_000_000)
-    return TopicReport(inspect_topic(settings.kafka, topic, sample, key, registry=settings.registry))
+    key_name = None if key is None else str(key)
+    return TopicReport(inspect_topic(settings.kafka, topic, sample, key_name, registry=settings.registry))
 
 
 def simulate(  # noqa: PLR0913 - passed by name

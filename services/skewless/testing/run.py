@@ -83,10 +83,12 @@ def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datet
     depends on it. `now` is the time of the run, by default that of the clock: it is the timestamp of records that have
     none, and records that are ahead of it by more than `event_time.max_ahead_s` are invalid.
 
-    Raises ConfigurationError if `records` is no list, for a record that cannot be written, and for one of a topic that
-    the pipeline does not read. Raises CheckFailedError if the function of `splitter.python` gives other tuples when it
-    is called again.
+    Raises ConfigurationError if `pipeline` is no pipeline or `records` no list, for a record that cannot be written,
+    and for one of a topic that the pipeline does not read. Raises CheckFailedError if the function of `splitter.python`
+    gives other tuples when it is called again.
     """
+    if not isinstance(pipeline, Pipeline):
+        raise ConfigurationError(f"pipeline: {pipeline!r} is no Pipeline: give sk.Pipeline(...) or sk.Pipeline.load()")
     # Iterating over one of these gives names, letters or columns, which would be invalid records.
     if isinstance(records, str | bytes | Mapping | Record) or hasattr(records, "to_dict"):
         kind = type(records).__name__

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import skewless as sk
+from skewless.api import analysis
 from skewless.api.analysis import Plan, TopicReport
 from skewless.cli.main import main
 
@@ -118,7 +119,15 @@ def test_topic_report_without_keys_shows_the_format() -> None:
     assert TopicReport(document)._repr_html_() == "<p>t: 3 records, text</p>"
 
 
-def test_inspect_invalid_duration_is_named() -> None:
+def test_inspect_key_that_is_the_number_of_a_column_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis, "sample_range", lambda *_: None)
+    monkeypatch.setattr(analysis, "inspect_topic", lambda _kafka, _topic, _range, key, **_: {"topic": key})
+    assert sk.inspect("t", key=0).topic == "0"
+
+
+def test_inspect_invalid_argument_is_named() -> None:
+    with pytest.raises(sk.ConfigurationError, match=r"^key: 3.5 is not a field, the number of a column, or 'record"):
+        sk.inspect("t", key=3.5)  # type: ignore[arg-type] # as a user may
     with pytest.raises(sk.ConfigurationError, match=r"^since: 'soon' is not a duration above 0"):
         sk.inspect("t", since="soon")
     with pytest.raises(sk.ConfigurationError, match=r"^since: 3600 is not a duration above 0"):

@@ -160,6 +160,11 @@ def test_run_records_that_are_none_are_named(records: Any, problem: str) -> None
     assert str(caught.value).startswith(problem)
 
 
+def test_run_pipeline_that_is_none_is_named() -> None:
+    with pytest.raises(sk.ConfigurationError, match=r"^pipeline: 'pipeline.yaml' is no Pipeline: give sk.Pipeline"):
+        sk.testing.run("pipeline.yaml", [{"k": "a"}])  # type: ignore[arg-type] # as a user may
+
+
 def test_run_function_of_the_user_gives_tuples_and_dead_letters_with_tracebacks() -> None:
     splitter = {"python": "helpers.user_functions:orders", "value": {"field": "lines[].v", "decimals": 1}}
     time = {"field": "t"}
