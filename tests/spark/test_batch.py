@@ -196,7 +196,12 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
         assert len(found.cached) == 2, "a chunk must have been read again"
 
 
-def test_batch_of_records_that_change_between_two_reads_asks_to_repeat_it(
+def cached(spark: SparkSession) -> int:
+    """Return how many DataFrames Spark has cached."""
+    return int(spark._jsparkSession.sharedState().cacheManager().numCachedEntries())
+
+
+def test_batch_of_records_that_change_between_two_reads_asks_to_repeat_it_and_caches_nothing(
     small_batches: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     splitting = {"format": {"name": "csv", "columns": ["k", "t"]}, "key": {"field": "k"}, "time": {"field": "t"}}
@@ -208,8 +213,10 @@ def test_batch_of_records_that_change_between_two_reads_asks_to_repeat_it(
     monkeypatch.setattr(
         batch_pipeline, "_read", lambda _, plan: read(compacted if plan.earlier_max_times else records, plan)
     )
+    before = cached(small_batches)
     with pytest.raises(JobFailedError, match="records of source partition 0 changed while they were read"):
         batch_pipeline.answer(records, batch_pipeline.read_plan(settings_of("127.0.0.1:1", "t", splitting), NOW))
+    assert cached(small_batches) == before
 
 
 def test_batch_of_the_python_api_reads_what_the_pipeline_reads(

@@ -97,25 +97,13 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
     Raises JobFailedError if the first record of a split is gone when the split is read a second time.
     """
     user_module.send(records.sparkSession, plan.splitter)
-    rows = _read(records, plan)
-    splits = _split_statistics(rows)
-    watermarks, to_reread = resolve_lateness(splits, plan.rules.lateness_ms)
-    cached, classified = [rows], _classified(rows, watermarks, to_reread)
-    if to_reread:
-        reread = _read(records, replace(plan, earlier_max_times=to_reread))
-        reread_splits = _split_statistics(reread)
-        if changed := to_reread.keys() - reread_splits.keys():
-            names = ", ".join(sorted({str(source_partition) for source_partition, *_ in changed}))
-            raise JobFailedError(
-                f"records of source partition {names} changed while they were read, such as by compaction: repeat the "
-                "command"
-            )
-        splits |= reread_splits
-        cached.append(reread)
-        classified = classified.unionByName(reread.withColumn("late", F.lit(False)))
-    classified = classified.where(F.col("kind") != SPLIT)
-    late_in_heads = _late_in_heads(classified) if watermarks else 0
-    on_time = classified.where("not late")
+    cached: list[DataFrame] = []
+    try:
+        on_time, splits, late_in_heads = _on_time(records, plan, cached)
+    except BaseException:
+        for rows in cached:
+            rows.unpersist()
+        raise
     if plan.windows.overlap > 1:
         on_time = on_time.withColumn("window", F.explode("window"))
     merged = [F.call_function(_spark_function(column), column.name).alias(column.name) for column in plan.columns]
@@ -134,6 +122,35 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
         invalid=_invalid_by_reason(splits.values()),
         cached=cached,
     )
+
+
+def _on_time(
+    records: DataFrame, plan: PartitionReadPlan, cached: list[DataFrame]
+) -> tuple[DataFrame, dict[SplitId, SplitStatistics], int]:
+    """Read records, and return the tuples that are not late, the splits, and how many tuples of their heads are late.
+
+    Adds what Spark caches to `cached`.
+    """
+    rows = _read(records, plan)
+    cached.append(rows)
+    splits = _split_statistics(rows)
+    watermarks, to_reread = resolve_lateness(splits, plan.rules.lateness_ms)
+    classified = _classified(rows, watermarks, to_reread)
+    if to_reread:
+        reread = _read(records, replace(plan, earlier_max_times=to_reread))
+        cached.append(reread)
+        reread_splits = _split_statistics(reread)
+        if changed := to_reread.keys() - reread_splits.keys():
+            names = ", ".join(sorted({str(source_partition) for source_partition, *_ in changed}))
+            raise JobFailedError(
+                f"records of source partition {names} changed while they were read, such as by compaction: repeat the "
+                "command"
+            )
+        splits |= reread_splits
+        classified = classified.unionByName(reread.withColumn("late", F.lit(False)))
+    classified = classified.where(F.col("kind") != SPLIT)
+    late_in_heads = _late_in_heads(classified) if watermarks else 0
+    return classified.where("not late"), splits, late_in_heads
 
 
 def _with_session(rows: DataFrame, windows: SessionWindows) -> DataFrame:
