@@ -41,7 +41,7 @@ LONG = "n" * 300
         (["plan", "--headroom", "inf"], "Invalid value for '--headroom'"),
         (["topics apply", "--dry-run", "--rate", "nan"], "Invalid value for '--rate': 'nan' is not a finite number"),
         (["smoke-test", "--timeout", "nan"], "Invalid value for '--timeout': 'nan' is not a finite number"),
-        (["audit", "--since", "soon"], "--since: 'soon' must be a time in ISO 8601"),
+        (["audit", "--since", "soon"], "--since: 'soon' must be a time in ISO 8601, or a duration above 0 such as 30s"),
         (["plan", "--grouping", "evem"], "--grouping: unknown grouping evem, did you mean even?"),
         (["plan", "--topic", ".."], "--topic: must not be . or .., because Kafka rejects these topic names"),
         (["produce", "zipf", "--topic", "."], "--topic: must not be . or .., because Kafka rejects these topic names"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,7 @@ for a running one only the closed windows. The table of `sink` is compared, too.
 Examples:
   skewless audit -f pipeline.yaml
   skewless audit -f pipeline.yaml --since 2026-03-01T00:00:00 --out audit --json
+  skewless audit -f pipeline.yaml --since 2d
   skewless audit -f pipeline.yaml --join
 """
 
@@ -45,7 +47,9 @@ Examples:
 @click.command(epilog=_EPILOG)
 @pipeline_file
 @click.option(
-    "--since", metavar="TIME", help="Compare only windows that start at or after TIME (event time, ISO 8601)."
+    "--since",
+    metavar="TIME",
+    help="Compare only windows that start at or after TIME (event time, ISO 8601), or in the last TIME such as 2d.",
 )
 @click.option(
     "--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Number of differences to print."
@@ -83,9 +87,8 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     from skewless.cli.audit_scope import find
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.operations.data_quality import cause_without_tuples
-    from skewless.times import parse_instant
 
-    start = None if since is None else parse_instant("--since", since)
+    start = None if since is None else _first_start(since)
     offset_reader = OffsetReader(settings.kafka)
     _check_not_empty(offset_reader, settings)
     scope = find(offset_reader, settings)
@@ -106,6 +109,16 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
             cause = f"none of {report['records']:,} records has a tuple, because of {cause_without_tuples(settings)}"
             raise CheckFailedError(f"nothing to compare: {cause}")
         raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name} is closed yet")
+
+
+def _first_start(since: str) -> int:
+    """Return the first start of a window to compare, in ms."""
+    from skewless.times import FORM, parse_duration, parse_instant
+
+    duration_s = parse_duration(since)
+    if duration_s is None:
+        return parse_instant("--since", since, f"a time in ISO 8601, or {FORM}")
+    return round((time.time() - duration_s) * 1000)
 
 
 def _compare(  # noqa: PLR0913 - the parts of an audit, by name
