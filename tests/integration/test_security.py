@@ -23,6 +23,7 @@ from helpers.tiers import thorough_except
 from helpers.waiting import until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, secured_broker
 from skewless import topology
+from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
 from skewless.config import acls, topic_plan
 from skewless.config.acls import AclBinding, Operation
@@ -35,6 +36,7 @@ from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local import child_process
 from skewless.operations import dead_letters
+from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.dead_letters import Position, ReplayReport
 from skewless.operations.reset import leftovers
 from skewless.operations.status import status
@@ -229,18 +231,33 @@ def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict
         lanes = [lane(list(of_role)) for _, of_role in groupby(cases, key=lambda case: case.role)]
         until(lambda: not [one for one in lanes if next(one, one) is None], every_s=POLL_S, limit_s=LANES_S)
 
-    move_back(settled.secured, "")
+    forget(settled.secured)
     run_lanes(NEEDED_FIRST)
     move_back(settled.secured, encode_offset_metadata("", state_schema_of(settings_of(None, ""))))
     run_lanes([case for case in OF_STAGES if case not in NEEDED_FIRST])
     return found
 
 
-def move_back(secured: Secured, metadata: str) -> None:
-    """Reset the offsets of every stage, after the sessions of its earlier processes have expired.
+def forget(secured: Secured) -> None:
+    """Delete the offsets of every stage, after the sessions of its earlier processes have expired.
 
-    Without metadata a group has no checkpoint, and looks for earlier results.
+    Without a checkpoint, a group looks for earlier results.
     """
+    admin = AdminClient(secured.admin_options())
+    waiting = {f"p-{stage}" for stage in STAGES}
+
+    def forgotten() -> bool:
+        for group, future in admin.delete_consumer_groups(sorted(waiting)).items():
+            with contextlib.suppress(KafkaException):
+                future.result()
+                waiting.remove(group)
+        return not waiting
+
+    until(forgotten, every_s=0.2)
+
+
+def move_back(secured: Secured, metadata: str) -> None:
+    """Reset the offsets of every stage, after the sessions of its earlier processes have expired."""
     admin = AdminClient(secured.admin_options())
     known = admin.list_topics(timeout=DEADLINE_S).topics
     waiting = {}
@@ -275,6 +292,12 @@ def test_acls_as_printed_let_a_reader_read_the_results(settled: Settled) -> None
     counts = {entry["key"]: entry["count"] for entry in found}
     assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
     assert len(read(settled.secured, "p.late")) == 1
+
+
+def test_acls_as_printed_let_only_status_know_the_closed_windows(settled: Settled) -> None:
+    assert closed_everywhere(settings_of(settled.secured, acls.STATUS), topology.RESULTS_STAGE) == MAX_WATERMARK
+    with pytest.raises(BrokerError, match=r"looking for topic p\.partials .*grant Describe"):
+        closed_everywhere(settings_of(settled.secured, acls.READERS), topology.RESULTS_STAGE)
 
 
 @pytest.mark.thorough

@@ -21,6 +21,7 @@ from skewless.config.watcher import ConfigWatcher
 from skewless.engine.step import Step
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.settings import KafkaSettings
+from skewless.lab.local import supervisor
 from skewless.stages.built_stage import build
 from skewless.stages.router.step import RouterStep
 from skewless.wire.topic_partition import CommittedOffset
@@ -122,3 +123,7 @@ def test_config_following_workers_beyond_the_running_sketch_are_refused_until_a_
             step.set_workers(value)
     assert step.workers == 9
     assert "w_choices with 12 workers needs choices.sketch_size above W / head_share = 60, not 50" in caplog.text
+
+
+def test_service_clean_stop_ends_before_the_supervisor_kills_the_process() -> None:
+    assert service.STOP_S < supervisor.GRACE_S

@@ -67,18 +67,12 @@ class Checkpoint(NamedTuple):
 def checkpoints_of(source: Input, committed: Mapping[int, CommittedOffset]) -> dict[int, Checkpoint]:
     """Return the checkpoints of the partitions that have one.
 
-    An offset of 0 without metadata is ignored: `kafka-consumer-groups.sh --reset-offsets` sets it, and a new group
-    starts there anyway. Raises BrokerError for another offset without metadata, ConfigurationError for a checkpoint of
-    another state schema.
+    Raises BrokerError for an offset without metadata, as `kafka-consumer-groups.sh --reset-offsets` sets it, and
+    ConfigurationError for a checkpoint of another state schema.
     """
-    existing = {
-        partition: committed_offset
-        for partition, committed_offset in committed.items()
-        if committed_offset.offset > 0 or (committed_offset.offset == 0 and committed_offset.metadata)
-    }
     without_metadata = {
         partition: committed_offset.offset
-        for partition, committed_offset in existing.items()
+        for partition, committed_offset in committed.items()
         if not committed_offset.metadata
     }
     if without_metadata:
@@ -88,10 +82,10 @@ def checkpoints_of(source: Input, committed: Mapping[int, CommittedOffset]) -> d
             "lack the checkpoint (watermarks, closed windows) that belongs to an offset, so results would be wrong. "
             f"{AGAIN.capitalize()}"
         )
-    _check_state_schema(source, existing)
+    _check_state_schema(source, committed)
     return {
         partition: Checkpoint(committed_offset.offset, decode_offset_metadata(committed_offset.metadata).checkpoint)
-        for partition, committed_offset in existing.items()
+        for partition, committed_offset in committed.items()
     }
 
 

@@ -6,6 +6,7 @@ from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import topic_spec
+from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
@@ -36,10 +37,12 @@ def closed_everywhere(settings: PipelineSettings, stage: str) -> int | None:
     """Return up to which time all partitions of a stage have closed their windows; None if that is unknown.
 
     With `emit: final`, results have closed in some partition. Without any checkpoint, no more follow: those of a
-    pipeline that was stopped have expired.
+    pipeline that was stopped have expired. Raises BrokerError if the user may not describe the input of the stage.
     """
     closed = closed_windows(OffsetReader(settings.kafka), settings, stage)
-    if not closed and settings.aggregator.emit == "final":
-        return MAX_WATERMARK
     input_spec = topic_spec(topology.topic(topology.stage(stage).input), settings, 1)
+    if not closed:
+        Admin(settings.kafka).check_visible([input_spec.name])
+        if settings.aggregator.emit == "final":
+            return MAX_WATERMARK
     return min(closed.values()) if len(closed) == input_spec.partitions else None

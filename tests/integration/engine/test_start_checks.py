@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -69,9 +69,13 @@ def copied(harness: Harness) -> Harness:
     """Write the results and checkpoints that a stage leaves after it has copied its input."""
     harness.fill(RECORDS)
     put_results(harness, RECORDS)
-    for partition in range(harness.partitions):
-        put(harness, RECORDS // 4, encode_offset_metadata(str(RECORDS // 4), SHAPE), partition)
+    put_checkpoints(harness, range(harness.partitions))
     return harness
+
+
+def put_checkpoints(harness: Harness, partitions: Iterable[int]) -> None:
+    for partition in partitions:
+        put(harness, RECORDS // 4, encode_offset_metadata(str(RECORDS // 4), SHAPE), partition)
 
 
 def put_results(harness: Harness, records: int) -> None:
@@ -163,9 +167,10 @@ async def test_start_checks_state_without_offsets_is_refused(harness: Harness) -
     assert "but has written to its changelog" in message
 
 
-async def test_start_checks_one_partition_reset_to_offset_zero_is_refused(copied: Harness) -> None:
+async def test_start_checks_one_partition_without_an_offset_is_refused(copied: Harness) -> None:
     topic, group = copied.topic("in"), f"{copied.prefix}-copy"
-    put(copied, 0, "", 2)
+    forget(copied)
+    put_checkpoints(copied, (0, 1, 3))
     assert f"group {group} has no offset in partition 2 of topic {topic}, but has written" in await refusal(copied)
 
 
@@ -214,11 +219,12 @@ async def test_executor_second_process_is_assigned_partitions_without_records(ha
 # Offsets set by hand, other settings, other versions
 
 
-@pytest.mark.parametrize("kind", get_args(TopicKind))
-async def test_start_checks_offset_set_by_hand_is_refused(copied: Harness, kind: TopicKind) -> None:
-    put(copied, 3)
+@pytest.mark.parametrize(("kind", "offset"), [*((kind, 3) for kind in get_args(TopicKind)), ("user", 0)])
+async def test_start_checks_offset_set_by_hand_is_refused(copied: Harness, kind: TopicKind, offset: int) -> None:
+    put(copied, offset)
     message = await refusal(copied, kind=kind)
-    assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in message
+    expected = f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset {offset}:"
+    assert expected in message
 
 
 async def test_start_checks_settings_changed_since_the_checkpoint_are_named(copied: Harness) -> None:

@@ -32,7 +32,8 @@ ERRORS_BY_EXIT_CODE: Mapping[int, type[SkewlessError]] = {
     NOT_STARTED: UnreachableError,
 }
 """Error to raise by exit code of a process that is not restarted; CrashedError for other exit codes."""
-GRACE_S = 15.0
+GRACE_S = 26.0
+"""Time for a clean stop of all processes, longer than `service.STOP_S`. Work that is not committed then is repeated."""
 RECHECK_S = 5.0
 """Maximum delay before a drained stage checks its input again, because the input had not ended."""
 TAIL_BYTES = 2000
