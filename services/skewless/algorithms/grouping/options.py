@@ -94,7 +94,8 @@ class EvenOptions(SettingsModel):
         ge=1,
         le=1_000_000,
         description="Tuples by which a worker may lead the mean before a light key avoids it, for 50 workers or more. "
-        "Up to 2 times as many for fewer workers, and up to 2.5 times as many where heavy keys can compensate for it.",
+        "Up to 2 times as many for fewer workers, and up to 2.5 times as many where heavy keys can compensate for it. "
+        "More than a tenth of `decay_tuples` has no effect.",
     )
     decay_tuples: int = Field(
         5_000,
