@@ -90,13 +90,16 @@ Parameters: root, role. */}}
 {{- printf "%s-%s" (include "skewless.fullPipelineName" .root | lower | replace "_" "-" | replace "." "-") .role }}
 {{- end }}
 
-{{/* Overrides of `kafka` for a role, by default its KafkaUser. Parameters: root, role, overrides. */}}
+{{/*
+Overrides of `kafka` for a role, by default its KafkaUser. The keys in the secret of a KafkaUser are Strimzi's: those of
+`kafka` are of another secret. Parameters: root, role, overrides.
+*/}}
 {{- define "skewless.user" -}}
 {{- $overrides := deepCopy (default (dict) .overrides) -}}
-{{- if eq .root.Values.users.create "strimzi" }}
-{{- $user := include "skewless.kafkaUser" . -}}
 {{- $kind := ternary "sasl" "tls" (eq (include "skewless.usersByPassword" .root) "true") -}}
-{{- $overrides = mergeOverwrite (dict $kind (dict "existingSecret" $user)) $overrides -}}
+{{- if and (eq .root.Values.users.create "strimzi") (not (dig $kind "existingSecret" "" $overrides)) }}
+{{- $keys := dict "sasl" (dict "usernameKey" "" "passwordKey" "password") "tls" (dict "certKey" "user.crt" "keyKey" "user.key" "keyPasswordKey" "") -}}
+{{- $overrides = mergeOverwrite (dict $kind (get $keys $kind)) $overrides (dict $kind (dict "existingSecret" (include "skewless.kafkaUser" .))) -}}
 {{- end }}
 {{- toYaml $overrides }}
 {{- end }}
