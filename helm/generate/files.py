@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from dashboards.generate.files import alerts_template
-from helm.generate import schema, sections, stages
+from helm.generate import not_null, schema, stages
 
 HEAD = "# Made by `make chart` from the code. Change the code, not this file.\n"
 DASHBOARDS = Path(__file__).parents[2] / "dashboards"
@@ -21,7 +21,7 @@ def files() -> Mapping[str, str]:
     # A chart cannot read files outside its folder, so dashboards and rules are copied into it.
     return {
         "files/topology.yaml": HEAD + yaml.safe_dump(stages.document(), sort_keys=False, width=120),
-        "files/sections.yaml": HEAD + yaml.safe_dump(sections.paths()),
+        "files/not-null.yaml": HEAD + yaml.safe_dump(not_null.paths()),
         "values.schema.json": json.dumps(schema.document(), indent=1) + "\n",
         **{f"files/dashboards/{path.name}": minified(json.loads(path.read_text("utf-8"))) for path in _dashboards()},
         "files/dashboards/rules.yaml": (DASHBOARDS / "rules.yaml").read_text(encoding="utf-8"),

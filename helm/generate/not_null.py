@@ -1,7 +1,7 @@
-"""Generates `files/sections.yaml`: the sections of `values.yaml`, none of which may be empty.
+"""Generates `files/not-null.yaml`: sections of `values.yaml`, and values with a default, for which null has no meaning.
 
-Helm removes the defaults of a section that is null, before it applies the schema. A schema that required the section
-would still refuse every values file in an editor, because such a file has only some of the sections.
+Helm removes the default of a value that is null, before it applies the schema. A schema that required the value would
+still refuse every values file in an editor, because such a file has only some of the values.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from helm.generate.schema import VALUES, is_section
+from helm.generate.schema import VALUES, Schema, is_section, schema_of
 
 
 def paths() -> list[str]:
-    """Return the path of every section, each before those in it."""
+    """Return the path of every such section and value, each section before its values."""
     return list(_paths("", yaml.safe_load(VALUES.read_text(encoding="utf-8"))))
 
 
@@ -25,3 +25,10 @@ def _paths(path: str, section: dict[str, Any]) -> Iterator[str]:
         if is_section(inner, value):
             yield inner
             yield from _paths(inner, value)
+        elif value and not _allows_null(schema_of(inner, value)):
+            yield inner
+
+
+def _allows_null(schema: Schema) -> bool:
+    """Return whether null has a meaning: by the schema or, for a value of Kubernetes, in Kubernetes."""
+    return "null" in schema.get("type", "") or "$ref" in schema.get("items", schema)

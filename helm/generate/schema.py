@@ -35,7 +35,7 @@ def document() -> Schema:
     """Return the schema."""
     text = VALUES.read_text(encoding="utf-8")
     pipeline_schema, pipeline_definitions = pipeline()
-    schema = _schema_of("", yaml.safe_load(text))
+    schema = schema_of("", yaml.safe_load(text))
     for path, comment in comments_by_path(text.splitlines()).items():
         _describe(schema, path.split("."), comment)
     stage = schema["properties"]["stageDefaults"]
@@ -54,7 +54,7 @@ def document() -> Schema:
     return {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
 
 
-def _schema_of(path: str, value: Any) -> Schema:
+def schema_of(path: str, value: Any) -> Schema:
     """Return the schema of a value: from `BY_PATH` or `BY_SUFFIX`, otherwise from the type of its default."""
     name = path.rpartition(".")[2]
     if _is_user(path):
@@ -65,7 +65,7 @@ def _schema_of(path: str, value: Any) -> Schema:
         return copy.deepcopy(BY_SUFFIX[name])
     if is_section(path, value):
         return _closed_object(
-            {key: _schema_of(f"{path}.{key}" if path else key, inner) for key, inner in value.items()}
+            {key: schema_of(f"{path}.{key}" if path else key, inner) for key, inner in value.items()}
         )
     if type(value) in _TYPES:
         return {"type": _TYPES[type(value)]}

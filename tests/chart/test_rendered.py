@@ -321,14 +321,13 @@ def test_values_schema_misspelled_value_is_refused_with_its_path(helm: Callable[
     assert "at '/stages/worker/livenessProbe': additional properties 'periodSecs' not allowed" in output
 
 
-def test_chart_sections_without_values_are_refused_before_a_template_needs_them(helm: Callable[..., str]) -> None:
-    paths = yaml.safe_load((CHART / "files" / "sections.yaml").read_text())
-    outer = {path for path in paths if "." not in path}
-    inner = {path for path in paths if not any(other.startswith(f"{path}.") for other in paths)}
-    for group in (outer, inner):
+def test_chart_nulls_in_place_of_defaults_are_refused_before_a_template_needs_them(helm: Callable[..., str]) -> None:
+    paths = yaml.safe_load((CHART / "files" / "not-null.yaml").read_text())
+    for depth in range(max(path.count(".") for path in paths) + 1):
+        group = {path for path in paths if path.count(".") == depth}
         nulls = [part for path in group for part in ("--set", f"{path}=null")]
         output = helm("template", "x", CHART, "--kube-version", VERSIONS["kubernetes"], *nulls, fails=True)
-        refused = {line.strip().partition(": ")[0] for line in output.splitlines() if "a section without" in line}
+        refused = {line.strip().partition(": ")[0] for line in output.splitlines() if "has no value" in line}
         assert refused == group
 
 
@@ -339,7 +338,6 @@ def test_chart_leaf_without_a_value_is_rendered(helm: Callable[..., str]) -> Non
         "kafka.tls.enabled",
         "networkPolicy.egress.kafkaPorts",
         "serviceAccount.annotations",
-        "serviceAccount.create",
         "stageDefaults.kafka",
         "stageDefaults.nodeSelector",
         "stageDefaults.podAnnotations",

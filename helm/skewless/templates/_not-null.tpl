@@ -1,15 +1,15 @@
-{{/* Message about the sections of the values that are null: Helm has removed their defaults. Empty if there are none. */}}
-{{- define "skewless.emptySections" -}}
+{{/* Message about values that are null: Helm has removed their defaults. Empty if there are none. */}}
+{{- define "skewless.nulls" -}}
 {{- $problems := list -}}
-{{- range $path := .Files.Get "files/sections.yaml" | fromYamlArray }}
+{{- range $path := .Files.Get "files/not-null.yaml" | fromYamlArray }}
 {{- $names := splitList "." $path }}
 {{- $parent := $.Values }}
 {{- range $name := initial $names }}
 {{- if kindIs "map" $parent }}{{ $parent = get $parent $name }}{{ end }}
 {{- end }}
 {{- if kindIs "map" $parent }}
-{{- if not (kindIs "map" (get $parent (last $names))) }}
-{{- $problems = append $problems (printf "%s: a section without values (null) loses its defaults; remove the line, or write {}" $path) }}
+{{- if kindIs "invalid" (index $parent (last $names)) }}
+{{- $problems = append $problems (printf "%s: has no value (null), so its default is lost; remove the line, or set a value" $path) }}
 {{- end }}
 {{- end }}
 {{- end }}
