@@ -279,15 +279,30 @@ of them use the same listener.
 {{- and (eq .Values.users.create "strimzi") (ne .Values.kafka.securityProtocol "SSL") }}
 {{- end }}
 
+{{/* Why `helm test` cannot send records to the pipeline. Empty if it can. */}}
+{{- define "skewless.noTestRecords" -}}
+{{- $aggregator := default (dict) .Values.pipeline.aggregator -}}
+{{- if not (include "skewless.sourceTopics" .) -}}
+the test checks results of an aggregation, and without source.topic there is none
+{{- else if include "skewless.hasOwnSource" . -}}
+the test would write into {{ .Values.source.topic }}, which the pipeline writes itself
+{{- else if $aggregator.having -}}
+the test cannot check results that pipeline.aggregator.having leaves out
+{{- else if not (default "count" $aggregator.aggregates | toJson | contains (quote "count")) -}}
+the test checks counts, and pipeline.aggregator.aggregates does not contain count
+{{- else if dig "splitter" "python" "" .Values.pipeline -}}
+the test cannot generate records for the function pipeline.splitter.python
+{{- end -}}
+{{- end }}
+
 {{/*
 Whether `helm test` sends records: by default only to the embedded Kafka, unless results are final, which need newer
-records. Without a source there are no results, and the test cannot generate records for a function of the user.
+records.
 */}}
 {{- define "skewless.sendsTestRecords" -}}
 {{- $default := and .Values.embeddedKafka.enabled (ne (dig "aggregator" "emit" "updates" .Values.pipeline) "final") -}}
 {{- $sends := ternary $default .Values.tests.sendRecords (kindIs "invalid" .Values.tests.sendRecords) -}}
-{{- $python := dig "splitter" "python" "" .Values.pipeline -}}
-{{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) (not $python) (not (include "skewless.hasOwnSource" .)) }}true{{ end }}
+{{- if and .Values.tests.enabled $sends (not (include "skewless.noTestRecords" .)) }}true{{ end }}
 {{- end }}
 
 {{/* Section `registry` of the pipeline's file, without the login, which is in the environment. Empty without a registry. */}}
