@@ -61,8 +61,8 @@ UNSETTLED = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 """Errors of a group whose first member is joining."""
-SLOW_FETCHES = {"fetch.wait.max.ms": 200}
-"""Options of clients. A broker answers a fetch that finds nothing after this time, by default four times as often.
+SLOW_FETCHES = {"fetch.wait.max.ms": 500}
+"""Options of clients. A broker answers a fetch that finds nothing after this time, by default ten times as often.
 
 The fetches of idle stages take a third of the CPU time of the tests' brokers.
 """

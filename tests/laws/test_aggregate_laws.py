@@ -73,6 +73,7 @@ tuples = st.tuples(
     st.integers(-(2**40), 2**40) | st.integers(-(2**63) + 1, 2**63 - 1),
 )
 streams = st.lists(tuples, max_size=60)
+short_streams = st.lists(tuples, max_size=20)
 
 
 def batch(stream: Sequence[Tuple]) -> pa.RecordBatch:
@@ -146,7 +147,7 @@ def test_aggregate_stream_split_into_batches_gives_the_same_result(
 
 
 @every_aggregate
-@given(stream=streams)
+@given(stream=short_streams)
 def test_aggregate_batch_equals_its_tuples_merged_one_by_one(aggregate: Aggregate, stream: list[Tuple]) -> None:
     folded = partials(aggregate)
     for one in stream:

@@ -15,7 +15,10 @@ from skewless.operations import closed_windows
 def test_closed_everywhere_without_checkpoints_is_known_for_final_results(
     monkeypatch: pytest.MonkeyPatch, emit: str, expected: int | None
 ) -> None:
+    checked: list[str] = []
     reader = SimpleNamespace(committed=lambda _group, _topic: {})
     monkeypatch.setattr(closed_windows, "OffsetReader", lambda _kafka: reader)
+    monkeypatch.setattr(closed_windows, "Admin", lambda _kafka: SimpleNamespace(check_visible=checked.extend))
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "aggregator": {"emit": emit}})
     assert closed_windows.closed_everywhere(settings, "aggregator") == expected
+    assert checked == ["p.partials"], "a user without rights would see no checkpoint either"
