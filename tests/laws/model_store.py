@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from laws.model_broker import Written
 from laws.model_clients import Link
 from skewless.errors import FencedError, TransactionAbortedError, UnavailableError
-from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
+from skewless.wire.record import OutputRecord, OutputStats
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
@@ -32,7 +32,7 @@ class StoreOutput:
         self.not_ready_reason = "no connection"
         self.replaced = 0
         self.client = None
-        self.uncommitted = Uncommitted()
+        self.waited_s = 0.0
         self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
         self._store = store
@@ -101,5 +101,4 @@ class StoreOutput:
     def _clear(self, outcome: str) -> None:
         self._rows.clear()
         self.dirty = False
-        self.uncommitted = Uncommitted()
         self.outcomes[outcome] += 1

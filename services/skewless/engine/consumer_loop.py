@@ -33,7 +33,6 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from skewless.engine.assignment import CommitPoint
 from skewless.engine.back_pressure import BackPressure
 from skewless.engine.commit_policy import IDLE_POLL_S, POLL_S, CommitPolicy
-from skewless.engine.consecutive_timeouts import ConsecutiveTimeouts
 from skewless.engine.executor import FetchPositions, LogRanges
 from skewless.engine.group_session import GroupSession
 from skewless.engine.loop_calls import LoopCalls
@@ -124,7 +123,6 @@ class ConsumerThread(threading.Thread):
         self._paused_due_at = -math.inf
         self._back_pressure = BackPressure(transport, self._assignment, runtime.pause_after_s)
         self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.kind != "user" for source in inputs))
-        self._timeouts = ConsecutiveTimeouts(transport.transaction_timeout_s)
         self._session = GroupSession(runtime, options, membership, self._stop_event)
         self._restorer = AssignmentRestorer(runtime, self._session, read_topic_ids)
         self._rebalance = Rebalance(
@@ -347,13 +345,9 @@ class ConsumerThread(threading.Thread):
         """
         self._policy.begin(time.monotonic())
         with observe_duration(self._executor.statistics.commits):
-            try:
-                # Offsets advance without records up to the position. Within a poll, it may already be after a record
-                # that an earlier call has returned and that is not delivered yet: the commit would skip that record.
-                self._flush_and_commit(revoked, {} if within_poll else self._fetch_positions())
-            except TransactionAbortedError as failure:
-                self._raise_if_too_large(failure)
-                raise
+            # Offsets advance without records up to the position. Within a poll, it may already be after a record that
+            # an earlier call has returned and that is not delivered yet: the commit would skip that record.
+            self._flush_and_commit(revoked, {} if within_poll else self._fetch_positions())
         log_ranges = self._log_ranges()
         if not within_poll:
             for partition, (begin, end) in self._ranges_of_paused().items():
@@ -368,29 +362,17 @@ class ConsumerThread(threading.Thread):
             # The broker fences a transaction of a former member by the offsets in it, so each transaction needs one.
             partition = min(self._assignment.partitions)
             points[partition] = self._on_loop.wait(self._executor.commit_point, partition)
-        statistics, waited_s = self._executor.statistics, self._output.uncommitted.waited_s
+        statistics, waited_s = self._executor.statistics, self._output.waited_s
         if points:
             with statistics.committing.running():
                 self._output.commit(
                     {partition: self._to_commit(partition.topic, point) for partition, point in points.items()}
                 )
             self._session.outage.over()
-            self._timeouts.committed()
         statistics.output_waited_s += waited_s
         if wrote:
             self._policy.wrote()
         self._on_loop.wait(self._executor.end_commit, points, revoked)
-
-    def _raise_if_too_large(self, failure: TransactionAbortedError) -> None:
-        """Raise LimitError if commits are aborted because writing their records takes too long."""
-        uncommitted = self._output.uncommitted
-        error = self._timeouts.aborted(
-            wrote_s=self._executor.busy_s - uncommitted.waited_s,
-            records=uncommitted.records,
-            written_bytes=uncommitted.bytes,
-        )
-        if error is not None:
-            raise error from failure
 
     def _to_commit(self, topic: str, point: CommitPoint) -> CommittedOffset:
         topic_ids = self._restorer.topic_ids.get(topic), self._restorer.changelog_id

@@ -11,8 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
@@ -119,8 +118,6 @@ class StepExecutor:
         """Whether the step requests a commit before its interval; read by the consumer thread in each cycle."""
         self.progressed = False
         """Whether a batch was processed since the last commit; read by the consumer thread in each cycle."""
-        self.busy_s = 0.0
-        """Time of processing, flushing and sending since the last commit; read by the consumer thread in a commit."""
         self.traced: BatchTracer | None = None
         """The tracer, or None if tracing is disabled."""
         self.statistics = EngineStatistics()
@@ -165,7 +162,8 @@ class StepExecutor:
                 if awaitable is None:
                     break
                 await awaitable
-            with self._busy() as started:
+            started = time.perf_counter()
+            with self.statistics.working.running():
                 outputs = self.step.process(batch, self._clock())
                 if self.traced is None:
                     self._send_in_slices(outputs)
@@ -202,15 +200,6 @@ class StepExecutor:
             self.assignment.block(
                 [partition for partition in self.assignment.partitions if self._key(partition) in blocked]
             )
-
-    @contextmanager
-    def _busy(self) -> Iterator[float]:
-        started = time.perf_counter()
-        try:
-            with self.statistics.working.running():
-                yield started
-        finally:
-            self.busy_s += time.perf_counter() - started
 
     def fail(self, error: Exception) -> None:
         """Stop processing. The consumer thread classifies the error: it resets the partitions or ends the process."""
@@ -268,7 +257,6 @@ class StepExecutor:
         self.watermarks = _only(self.watermarks, kept)
         self.event_times = _only(self.event_times, kept)
         self.idle &= kept
-        self.busy_s = 0.0
         self.room_available.set()
 
     def reset(self) -> None:
@@ -278,7 +266,6 @@ class StepExecutor:
         self.assignment.reset()
         # It is handled by this reset. The partitions may be lost before they are restored.
         self.failure = None
-        self.busy_s = 0.0
         self.room_available.set()
 
     def begin_commit(self, fetched: FetchPositions) -> CommitPoints:
@@ -323,7 +310,7 @@ class StepExecutor:
         # The outputs of a flush are lazy: when a large window closes, an aggregator yields a record for each of some
         # millions of keys, which do not fit into memory at the same time. So a flush runs within `send`, record by
         # record, and errors of the step are raised there.
-        with self._busy():
+        with self.statistics.working.running():
             outputs = self.step.flush(now)
             self.commit_wanted = self.progressed = False
             if self.traced is None:
@@ -349,7 +336,6 @@ class StepExecutor:
             self.assignment[partition].committed = point
             self.assignment[partition].committed_at = now
         self.assignment.apply(PartitionEvent.END_COMMIT, self.assignment.partitions)
-        self.busy_s = 0.0
         if revoked:
             # Before processing resumes: otherwise their next batch could enter a transaction that does not contain its
             # offsets.

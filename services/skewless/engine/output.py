@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 
 from skewless.engine.step import Sample
 from skewless.kafka.client_statistics import ClientStatistics
-from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
+from skewless.wire.record import OutputRecord, OutputStats
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
@@ -39,8 +39,8 @@ class Output(Protocol):
     """Number of connections that were replaced, for the metrics."""
 
     @property
-    def uncommitted(self) -> Uncommitted:
-        """Size of what was sent since the last commit."""
+    def waited_s(self) -> float:
+        """Time in s since the last commit for which the output accepted no records."""
         ...
 
     @property
@@ -93,7 +93,10 @@ class Output(Protocol):
         ...
 
     def abort(self, *, replace: bool) -> None:
-        """Discard everything that was sent since the last commit; with `replace`, the connection too."""
+        """Discard everything that was sent since the last commit; with `replace`, the connection too.
+
+        Raises LimitError if the next attempt would fail as well, because there is too much to send.
+        """
         ...
 
     def abort_open(self, identity: str) -> None:

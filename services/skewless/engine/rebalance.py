@@ -108,7 +108,7 @@ class Rebalance:
         # (KIP-360), although the epoch of this producer is older. A discarded producer asks for nothing: the broker
         # aborts its transaction when the next producer starts, and that one waits for the confirmation.
         self._session.require_confirmation()
-        self._executor.statistics.output_waited_s += self._output.uncommitted.waited_s
+        self._executor.statistics.output_waited_s += self._output.waited_s
         self._output.abort(replace=failure.replace_output or not self._session.is_confirmed())
 
     def reset(self, failure: TransactionAbortedError) -> None:

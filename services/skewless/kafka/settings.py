@@ -346,7 +346,8 @@ class TransportSettings(SettingsModel):
         ge=1,
         le=900,
         description="Time after which the broker aborts an open transaction. One that needs longer to be written is "
-        "aborted, and repeated with more time.",
+        "aborted, and repeated with more time, up to 180 s. Above 180, raise metrics.liveness_timeout_s as well, and "
+        "above 300 max.poll.interval.ms in kafka.options.",
     )
     compression: Compression = Field("lz4", description="Compression of produced records.")
 

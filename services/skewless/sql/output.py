@@ -27,7 +27,7 @@ from skewless.sql.database import Database
 from skewless.sql.errors import CAUSES, ErrorClass, Failure
 from skewless.sql.rows import RefusedRow, Row, RowDecoder, RowId, row_id
 from skewless.wire.offset_metadata import join_offset_metadata, split_offset_metadata
-from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
+from skewless.wire.record import OutputRecord, OutputStats
 from skewless.wire.table_rows import OFFSET_HEADER, REASON_HEADER, REFUSED
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 from skewless.wire.tuples import Int64
@@ -83,7 +83,7 @@ class SqlOutput:
         self.not_ready_reason = f"no connection to the database {database.address}"
         self.replaced = 0
         self.client = None
-        self.uncommitted = Uncommitted()
+        self.waited_s = 0.0
         self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
         self._database = database
@@ -170,12 +170,9 @@ class SqlOutput:
                 self._refuse(output, error.reason)
 
     def _count(self, output: OutputRecord) -> None:
-        size = len(output.value or b"")
         sent = self.sent[output.topic]
         sent.records += 1
-        sent.bytes += size
-        self.uncommitted.records += 1
-        self.uncommitted.bytes += size
+        sent.bytes += len(output.value or b"")
 
     def _refuse(self, output: OutputRecord, reason: str) -> None:
         self._refused.append(self._refused_row(output, reason))
@@ -372,7 +369,6 @@ class SqlOutput:
         self._deleted.clear()
         self._refused.clear()
         self.dirty = False
-        self.uncommitted = Uncommitted()
 
     # Metrics
 

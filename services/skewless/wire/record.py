@@ -73,16 +73,6 @@ class OutputStats:
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class Uncommitted:
-    """Records that were sent since the last commit, and the bytes of their values."""
-
-    records: int = 0
-    bytes: int = 0
-    waited_s: float = 0.0
-    """Time for which the output accepted no records."""
-
-
 def public_timestamp(time: int) -> int | None:
     """Return the Kafka timestamp of a public record with this event time in ms.
 

@@ -11,12 +11,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from helpers.engine import TOPIC, adopt, assign, at, consumer_thread
 from laws.model_broker import Clock
 from laws.model_process import Ledger
-from skewless.engine.consecutive_timeouts import MAX_ABORTS
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input
-from skewless.errors import BrokerError, FencedError, LimitError, TransactionAbortedError, UnavailableError
+from skewless.errors import BrokerError, FencedError, TransactionAbortedError, UnavailableError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import OutputRecord
@@ -43,7 +42,6 @@ class Recorder(AtLeastOnceProducer):
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         if self.fails:
-            self.uncommitted.records = 4_000_000
             raise TransactionAbortedError("the broker aborted the transaction")
         if self.fenced:
             raise FencedError("the coordinator knows another member")
@@ -123,32 +121,6 @@ def test_consumer_loop_nothing_to_commit_sends_no_commit() -> None:
     thread._commit()
     thread._commit()
     assert producer.commits == [[(2, 7)]]
-
-
-def test_consumer_loop_commit_aborted_repeatedly_by_slow_writing_ends_with_setting_and_size() -> None:
-    thread, producer = thread_of(EveryFlush(drain=False))
-    assign(thread._executor, {2: RestoredPartition(7, None)})
-    producer.fails = True
-    for _ in range(MAX_ABORTS - 1):
-        thread._executor.busy_s = 20.0
-        with pytest.raises(TransactionAbortedError):
-            thread._commit()
-        reset(thread)
-    thread._executor.busy_s = 20.0
-    with pytest.raises(LimitError, match=r"transaction_timeout_s \(15 s\).* 4,000,000 records"):
-        thread._commit()
-
-
-def test_consumer_loop_commit_aborted_twice_by_an_outage_is_repeated() -> None:
-    thread, producer = thread_of(EveryFlush(drain=False))
-    assign(thread._executor, {2: RestoredPartition(7, None)})
-    producer.fails = True
-    for _ in range(3):
-        # For most of the time the broker did not accept records.
-        thread._executor.busy_s, producer.uncommitted.waited_s = 20.0, 19.0
-        with pytest.raises(TransactionAbortedError):
-            thread._commit()
-        reset(thread)
 
 
 class Unanswered(Recorder):
@@ -337,7 +309,7 @@ def test_consumer_loop_abort_counts_the_time_for_which_the_output_waited_once(ab
     adopt(thread, Member())
     thread._session._membership.member_id = lambda: "member"  # type: ignore[method-assign]
     assign(thread._executor, {2: RestoredPartition(7, None)})
-    producer.uncommitted.waited_s = 3.0
+    producer.waited_s = 3.0
     if aborted_in == "commit":
         producer.fails = True
         with pytest.raises(TransactionAbortedError):

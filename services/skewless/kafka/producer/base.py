@@ -20,7 +20,7 @@ from skewless.kafka.clients import create_client, librdkafka_logger
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.errors import authorization_error, classify_transaction_error
 from skewless.kafka.settings import KafkaSettings, TransportSettings
-from skewless.wire.record import OutputRecord, OutputStats, OwnHeaders, Uncommitted
+from skewless.wire.record import OutputRecord, OutputStats, OwnHeaders
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 Header = tuple[str, bytes]
@@ -51,8 +51,8 @@ class OutputProducer(ABC):
         self._failed_topic = ""
         self.dirty = False
         """Whether something was sent since the last commit."""
-        self.uncommitted = Uncommitted()
-        """Size of what was sent since the last commit."""
+        self.waited_s = 0.0
+        """Time in s since the last commit for which the producer's queue was full."""
         self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
         """Records sent by topic, for the metrics."""
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
@@ -129,7 +129,7 @@ class OutputProducer(ABC):
 
     def _send_to(self, topic: str, outputs: Iterable[OutputRecord]) -> None:
         produce, topic_name = self.producer.produce, self._topic(topic)
-        totals = self.sent[topic], self.uncommitted  # before the first record: an error names the topics in `sent`
+        sent = self.sent[topic]  # before the first record: an error names the topics in `sent`
         headers: OwnHeaders = ()
         header_list: list[Header] | None = None
         records = value_bytes = 0
@@ -150,9 +150,8 @@ class OutputProducer(ABC):
                 records += 1
                 value_bytes += len(output.value or b"")
         finally:
-            for total in totals:
-                total.records += records
-                total.bytes += value_bytes
+            sent.records += records
+            sent.bytes += value_bytes
 
     def _poll_delivery_reports(self, wait_s: float) -> None:
         """Process delivery reports. librdkafka also raises fatal errors here."""
@@ -166,7 +165,7 @@ class OutputProducer(ABC):
         try:
             self._retry_until_enqueued(topic_name, record, started + self._transport.transaction_timeout_s)
         finally:
-            self.uncommitted.waited_s += time.monotonic() - started
+            self.waited_s += time.monotonic() - started
 
     def _retry_until_enqueued(self, topic_name: str, record: tuple[object, ...], deadline: float) -> None:
         produce: Callable[..., None] = self.producer.produce
@@ -261,7 +260,7 @@ class OutputProducer(ABC):
     def _clear(self) -> None:
         """Record that nothing is uncommitted: everything was committed or discarded."""
         self.dirty = False
-        self.uncommitted = Uncommitted()
+        self.waited_s = 0.0
 
     def close(self) -> None:
         """Discard the producer and its queued records."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException
 
-from skewless.errors import BrokerError, TransactionAbortedError, UnavailableError, UnreachableError
+from skewless.errors import BrokerError, LimitError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.call_with_timeout import TimedCalls
 from skewless.kafka.errors import classify_transaction_error, is_transient
 from skewless.kafka.producer.base import CALL_S, OutputProducer
@@ -29,8 +29,9 @@ that its brokers did not list for a moment (https://github.com/confluentinc/libr
 MORE_TIME = 4
 """A transaction that took longer than its timeout is repeated with this many times the time that it took. The broker
 may have refused its records before all were written."""
-MAX_TIMEOUT_S = 900.0
-"""The longest timeout that brokers accept by default."""
+MAX_TIMEOUT_S = 180.0
+"""The longest timeout that a transaction gets if the setting is shorter. A stage that writes for longer than
+`metrics.liveness_timeout_s`, this time by default, counts as hung: it does not poll meanwhile."""
 MAX_FAILED_STARTS = 5
 """Attempts to start a producer that may fail with errors that are not retriable before the process ends."""
 
@@ -48,9 +49,11 @@ class TransactionalProducer(OutputProducer):
         super().__init__(kafka, transport, topic)
         self._transactional_id = transactional_id
         self._timeout_s = transport.transaction_timeout_s
-        """Time after which the broker aborts a transaction."""
+        """Time after which the broker aborts a transaction of the next producer."""
         self._calls = TimedCalls()
         self._begun_at: float | None = None
+        self._written_at: float | None = None
+        """Time at which the commit of the open transaction began."""
         self._failed_starts = 0
         """Attempts to start that failed with an error that is not retriable, since the last successful one."""
 
@@ -92,7 +95,7 @@ class TransactionalProducer(OutputProducer):
 
     def _start(self) -> None:
         super()._start()
-        self._begun_at = None
+        self._clear()
         with suppress(KafkaException):  # the next call raises it again
             self._await_broker()
 
@@ -131,13 +134,15 @@ class TransactionalProducer(OutputProducer):
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit outputs and offsets in one transaction."""
         self._begin()
-        deadline = time.monotonic() + self._timeout_s
+        self._written_at = time.monotonic()
+        deadline = self._written_at + self._transport.transaction_timeout_s
         if offsets:
             to_send, group_metadata = self._to_kafka(offsets), self.consumer.consumer_group_metadata()
             self._repeat(lambda: self.producer.send_offsets_to_transaction(to_send, group_metadata, CALL_S), deadline)
         self._repeat(lambda: self.producer.commit_transaction(CALL_S), deadline)
-        self._begun_at = None
         self._clear()
+        # This producer keeps the time that it has: each of its transactions may be as large as the longest.
+        self._timeout_s = self._transport.transaction_timeout_s
         self.outcomes["committed"] += 1
 
     def _repeat(self, call: Callable[[], None], deadline: float) -> None:
@@ -198,13 +203,10 @@ class TransactionalProducer(OutputProducer):
     def abort(self, *, replace: bool) -> None:
         """Abort the open transaction. If this producer fails to, the broker aborts it when the next producer starts.
 
-        If writing took longer than the timeout, the next transaction has more time, since it will write as much.
+        If writing took longer than the timeout, the next transaction has more time, since it will write as much. Raises
+        LimitError if it has the longest one already.
         """
-        wrote_s = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at - self.uncommitted.waited_s
-        if wrote_s > self._timeout_s:
-            self._timeout_s = min(MORE_TIME * wrote_s, MAX_TIMEOUT_S)
-            log.warning("writing a transaction took %.1f s: the next one may take %.0f s", wrote_s, self._timeout_s)
-            replace = True
+        replace = self._gives_more_time() or replace
         if not replace and self._begun_at is not None:
             try:
                 replace = not self._calls.call(
@@ -215,10 +217,32 @@ class TransactionalProducer(OutputProducer):
                 replace = True
         if replace:
             self.close()
-        self._begun_at = None
         self._failed = None
         self._clear()
         self.outcomes["aborted"] += 1
+
+    def _gives_more_time(self) -> bool:
+        """Return whether the next producer has more time, because writing the open transaction took too long."""
+        if self._begun_at is None:
+            return False
+        # Without the time for which the broker accepted or committed nothing: an outage makes no transaction large.
+        wrote_s = (self._written_at or time.monotonic()) - self._begun_at - self.waited_s
+        if wrote_s <= self._timeout_s:
+            return False
+        if self._timeout_s >= MAX_TIMEOUT_S:
+            raise LimitError(
+                f"writing a transaction to topics {self._topics()} took {wrote_s:.0f} s, and the longest one is "
+                f"{self._timeout_s:g} s: share the work among more processes; or raise transport.transaction_timeout_s "
+                "(at most the brokers' transaction.max.timeout.ms), metrics.liveness_timeout_s and, in kafka.options, "
+                "max.poll.interval.ms (300,000 by default)"
+            )
+        self._timeout_s = min(MORE_TIME * wrote_s, MAX_TIMEOUT_S)
+        log.warning("a transaction was open for %.1f s: the next one may take %.0f s", wrote_s, self._timeout_s)
+        return True
+
+    def _clear(self) -> None:
+        self._begun_at = self._written_at = None
+        super()._clear()
 
     def abort_open(self, identity: str) -> None:
         """Abort the transaction that the producer with this transactional id has left open, if there is one.
