@@ -242,7 +242,7 @@ def test_recommendation_local_aggregation_that_does_not_pay_is_not_recommended()
     almost_unique = [candidate("key", 5, 1.02, 1.0), candidate("local", 5, 1.01, 1.0, rows=980)]
     found = recommend(almost_unique, Demand(1.0, 1000.0, 1.5))["recommendation"]
     assert found["grouping"] == "key"
-    assert "Local aggregation does not pay: it would send 0.98 rows per tuple." in found["reasons"]
+    assert "Local aggregation pays only if all else is too slow: it would send 0.98 rows per tuple." in found["reasons"]
 
 
 @pytest.mark.parametrize("rate", [4000.0, 50_000.0])
@@ -254,6 +254,12 @@ def test_recommendation_local_aggregation_that_does_not_pay_does_not_choose_the_
     assert "local on 5" not in found["reasons"][1]
 
 
+def test_recommendation_local_aggregation_that_alone_meets_the_demand_is_recommended() -> None:
+    candidates = [candidate("key", 10, 5.0, 1.0), candidate("local", 10, 1.0, 1.0, rows=800)]
+    found = recommend(candidates, Demand(1.0, 5000.0, 1.0))["recommendation"]
+    assert (found["grouping"], found["workers"], found["sufficient"]) == ("local", 10, True)
+
+
 def test_recommendation_of_a_slow_topic_has_a_rate_above_0() -> None:
     found = recommend(CANDIDATES, Demand(1.0, 0.0124, 1.5))["recommendation"]
     assert found["reasons"][0].startswith("Required capacity: 0.0186 tuples/s, which is 0.0124 (as specified)")
@@ -263,7 +269,7 @@ def test_recommendation_of_a_slow_topic_has_a_rate_above_0() -> None:
     ("rows", "grouping", "text"),
     [
         (100, "local", "Local aggregation (splitter.local) would send 0.10 rows per tuple"),
-        (800, "even", "Local aggregation does not pay: it would send 0.80 rows per tuple."),
+        (800, "even", "Local aggregation pays only if all else is too slow: it would send 0.80 rows per tuple."),
     ],
 )
 def test_recommendation_counts_a_row_of_local_aggregation_as_a_tuple(rows: int, grouping: str, text: str) -> None:

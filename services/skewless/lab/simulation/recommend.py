@@ -50,15 +50,16 @@ def recommend(candidates: Sequence[Mapping[str, Any]], demand: Demand) -> dict[s
     Adds `max_rate` to the candidates: tuples per second at which their most loaded worker is always busy.
     """
     rated = [{**candidate, "max_rate": max_rate(candidate, demand.cost_ms)} for candidate in candidates]
+    sufficient = [candidate for candidate in rated if candidate["max_rate"] >= demand.required_rate]
+    pool = sufficient or rated
     # Rows that are hardly fewer than tuples do not pay for their aggregation, however small the load is.
-    worthwhile = [each for each in rated if each["grouping"] != LOCAL or rows_per_tuple(each) <= OFF_RATIO] or rated
-    sufficient = [candidate for candidate in worthwhile if candidate["max_rate"] >= demand.required_rate]
+    pool = [each for each in pool if each["grouping"] != LOCAL or rows_per_tuple(each) <= OFF_RATIO] or pool
     if sufficient:
-        workers = min(candidate["workers"] for candidate in sufficient)
-        eligible = [candidate for candidate in sufficient if candidate["workers"] == workers]
+        workers = min(candidate["workers"] for candidate in pool)
+        eligible = [candidate for candidate in pool if candidate["workers"] == workers]
     else:
-        workers = max(candidate["workers"] for candidate in worthwhile)
-        largest = [candidate for candidate in worthwhile if candidate["workers"] == workers]
+        workers = max(candidate["workers"] for candidate in pool)
+        largest = [candidate for candidate in pool if candidate["workers"] == workers]
         best_rate = max(candidate["max_rate"] for candidate in largest)
         eligible = [candidate for candidate in largest if candidate["max_rate"] >= RATE_TOLERANCE * best_rate]
     min_replication = min(candidate["replication_factor"] for candidate in eligible)
@@ -156,7 +157,7 @@ def _comparison_text(chosen: Mapping[str, Any], other: Mapping[str, Any]) -> str
 def _local_text(local: Mapping[str, Any]) -> str:
     ratio = rows_per_tuple(local)
     if ratio > OFF_RATIO:
-        return f"Local aggregation does not pay: it would send {ratio:.2f} rows per tuple."
+        return f"Local aggregation pays only if all else is too slow: it would send {ratio:.2f} rows per tuple."
     return (
         f"Local aggregation (splitter.local) would send {ratio:.2f} rows per tuple, with 20,000 tuples of a source "
         "partition per commit; more tuples per commit give fewer rows. That is fewer bytes. It saves CPU time "
