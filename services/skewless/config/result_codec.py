@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BadRecordError, ConfigurationError, UnknownSchemaError
-from skewless.schema_registry.client import RegistryClient
+from skewless.schema_registry.client import ReferencesError, RegistryClient
 from skewless.schema_registry.result_codecs import decoder, encoder
 from skewless.schema_registry.result_registration import register
 from skewless.schema_registry.result_schemas import ResultSchema, pair_schema, result_schema
@@ -117,6 +117,8 @@ def _reader(settings: PipelineSettings, output: ResultOutput) -> ToJson:
             return client.wait(partial(client.schema, schema_id)).text
         except UnknownSchemaError:
             raise BadRecordError(f"the registry has no schema {schema_id}") from None
+        except ReferencesError as error:
+            raise BadRecordError(f"schema {schema_id} {error.reason}") from None
 
     return decoder(output.format, output.schema, text_of)
 

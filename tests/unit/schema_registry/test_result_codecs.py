@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.result_codec import aggregates_output, result_writer
-from skewless.errors import BadRecordError, ConfigurationError
+from skewless.config.result_codec import aggregates_output, result_reader, result_writer
+from skewless.errors import BadRecordError, ConfigurationError, UnknownSchemaError
 from skewless.parsing.protobuf.compile_schema import compile_text
+from skewless.schema_registry.client import ReferencesError, RegistryClient
 from skewless.schema_registry.result_codecs import decoder, encoder
 from skewless.schema_registry.result_registration import differences
 from skewless.schema_registry.result_schemas import SchemaFormat, pair_schema
@@ -144,6 +145,25 @@ def test_value_that_is_no_result_is_a_bad_record(schema_format: SchemaFormat, va
     to_json = decoder(schema_format, schema, lambda _: schema.text(schema_format))
     with pytest.raises(BadRecordError):
         to_json(value)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (UnknownSchemaError("no schema"), "the registry has no schema 7"),
+        (ReferencesError("http://r", "refers to more than 100 others"), "schema 7 refers to more than 100 others"),
+    ],
+)
+def test_value_whose_schema_cannot_be_read_is_a_bad_record(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    def refused(_client: RegistryClient, _schema_id: int) -> Schema:
+        raise error
+
+    monkeypatch.setattr(RegistryClient, "schema", refused)
+    read = result_reader(settings_of(format="avro"))
+    with pytest.raises(BadRecordError, match=reason):
+        read(b"\0\0\0\0\7x")
 
 
 @pytest.mark.parametrize("schema_format", FORMATS)
