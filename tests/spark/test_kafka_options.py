@@ -64,6 +64,7 @@ def test_client_options_folder_of_authorities_has_those_that_openssl_reads(tmp_p
 
 def test_client_options_of_librdkafka_alone_are_left_out() -> None:
     common = {"client.rack": "a"}
-    settings = KafkaSettings.model_validate({"options": common | {"linger.ms": 0.5, "ssl.cipher.suites": "AES256-SHA"}})
+    left_out = {"linger.ms": 0.5, "delivery.timeout.ms": 10_000, "ssl.cipher.suites": "AES256-SHA"}
+    settings = KafkaSettings.model_validate({"options": common | left_out})
     own = {"bootstrap.servers", "security.protocol"}
     assert {name: value for name, value in client_options(settings).items() if name not in own} == common

@@ -21,8 +21,8 @@ FETCH_WAIT_MS = 10
 """Time for which a broker delays the answer to a fetch at the end of a partition. A task that has read up to the end
 asks for the end offset next, and the broker answers the requests of a connection one after the other. With Kafka's
 default of 500 ms, each task would take half a second more."""
-_OTHER_VALUES = ("linger.ms", "ssl.cipher.suites")
-"""Options whose values differ: fractions of a ms, and OpenSSL's names of ciphers."""
+_OTHER_VALUES = ("linger.ms", "delivery.timeout.ms", "ssl.cipher.suites")
+"""Options whose values differ: fractions of a ms, less than the time for a request, and OpenSSL's names of ciphers."""
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 """Names of the certificates that OpenSSL reads in a folder."""
 _OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"

@@ -43,8 +43,9 @@ BY_SOURCE = "source"
 """Name in `distribution` of the grouping of a query without a cost per tuple: a worker per source partition."""
 LOAD_STAGE = topology.writer("distribution").name
 """Stage that measures the load."""
-_PYTHON_ONLY = re.compile(r"\(\?[P(a]|\{,")
-"""What regular expressions of Python have, and those of Java do not: names of groups, conditions, `(?a)` and `{,n}`."""
+_PYTHON_ONLY = re.compile(r"\(\?(?:[P(#]|[a-z]*a)|\{,")
+"""What regular expressions of Python have, and those of Java do not: names of groups, conditions, comments, the flag
+`a`, and `{,n}`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,10 @@ def pipeline(**sections: Any) -> PipelineSettings:
         ({"aggregator": {"emit_interval_s": 5}}, "aggregator.emit_interval_s"),
         ({"aggregator": {"top": {"n": 3, "by": "count"}}}, "aggregator.top"),
         ({"source": {"topic": "orders", "skip_to": {"0": 5}}}, "source.skip_to"),
-        ({"source": {"topics": {"match": "orders-(?P<zone>eu|us)"}}}, "source.topics.match"),
+        *(
+            ({"source": {"topics": {"match": match}}}, "source.topics.match")
+            for match in ("orders-(?P<zone>eu|us)", "orders(?#all)-.*", "(?a)orders", "(?ia)orders", "orders.{,3}")
+        ),
     ],
 )
 def test_stream_settings_that_change_results_are_refused_by_name(sections: dict[str, Any], named: str) -> None:
