@@ -95,8 +95,9 @@ class Original(NamedTuple):
     @property
     def attempts(self) -> int:
         """Number of replays that led to this record. No replay allows a foreign value of the header."""
-        found = dict(self.headers).get(ATTEMPT_HEADER, b"0")
-        return int(found) if found is not None and found.isdigit() else sys.maxsize
+        found = dict(self.headers).get(ATTEMPT_HEADER, b"0") or b""
+        # Python refuses to convert thousands of digits.
+        return int(found) if found.isdigit() and len(found) < 10 else sys.maxsize
 
 
 def _is_cut(part: bytes | None, whole: bytes | None, size: str | UnsetType) -> bool:

@@ -35,7 +35,8 @@ def test_decode_headers_of_another_program_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(b"2", 2), (b"x", sys.maxsize), (None, sys.maxsize), (b"-1", sys.maxsize)]
+    ("value", "expected"),
+    [(b"2", 2), *((value, sys.maxsize) for value in (b"x", None, b"-1", b"9" * 5000))],
 )
 def test_original_attempts_foreign_value_is_more_than_any_maximum(value: bytes | None, expected: int) -> None:
     assert Original(None, None, None, [(ATTEMPT_HEADER, value)]).attempts == expected
