@@ -266,10 +266,11 @@ def prepare_output_folder(out: Path, report: str = "", subfolders: Sequence[str]
     """
     writable_folder("--out", out)
     for folder in (out / name for name in subfolders):
-        if folder.exists() and not _is_own_output(folder, out / report):
-            raise ConfigurationError(
-                f"--out: {folder} is not the output of an earlier run and would be replaced: name another folder"
-            )
+        with writing("--out", folder):
+            if folder.exists() and not _is_own_output(folder, out / report):
+                raise ConfigurationError(
+                    f"--out: {folder} is not the output of an earlier run and would be replaced: name another folder"
+                )
 
 
 def writable_folder(option: str, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import click
@@ -32,6 +33,22 @@ def test_output_folder_with_foreign_parts_is_not_replaced(tmp_path: Path) -> Non
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "server.pem").write_text("secret")
     with pytest.raises(ConfigurationError, match=r"--out: .*/keys is not the output of an earlier run"):
+        prepare_output_folder(tmp_path, "evaluation.json", PARTS)
+
+
+def test_output_folder_with_a_part_that_the_user_may_not_enter_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keys").mkdir()
+    exists = Path.exists
+
+    def is_there(path: Path) -> bool:
+        if path.parent.name == "keys":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", is_there)
+    with pytest.raises(ConfigurationError, match=r"--out: .*/keys: cannot be written: Permission denied"):
         prepare_output_folder(tmp_path, "evaluation.json", PARTS)
 
 
