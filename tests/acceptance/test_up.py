@@ -311,7 +311,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 settings = PipelineSettings.model_validate({{"name": "p", "source": {{"topic": "mine"}}}})
 command = lambda stage, instance: [sys.executable, "-c", {SLEEP!r}]
 supervisor = Supervisor(None, settings, drain=False, logs=Path(sys.argv[1]), command=command)
-sys.exit(supervise(supervisor, print, on_sigterm=143))
+sys.exit(supervise(supervisor, print, lambda: None, on_sigterm=143))
 """
 
 

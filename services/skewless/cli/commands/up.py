@@ -78,11 +78,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
 
 
 def supervise(
-    supervisor: Supervisor,
-    show: Callable[[Event], None],
-    each_tick: Callable[[], None] | None = None,
-    *,
-    on_sigterm: int = 0,
+    supervisor: Supervisor, show: Callable[[Event], None], each_tick: Callable[[], None], *, on_sigterm: int
 ) -> int:
     """Run the supervisor until all stages are finished or a signal arrives.
 
@@ -97,15 +93,13 @@ def supervise(
             while not signals and not supervisor.done:
                 for event in supervisor.poll(time.monotonic()):
                     show(event)
-                if each_tick:
-                    each_tick()
+                each_tick()
                 time.sleep(TICK_S)
             if supervisor.done:
                 return 0
         finally:
             supervisor.stop()
-            if each_tick:
-                each_tick()
+            each_tick()
     return INTERRUPTED if signal.SIGINT in signals else on_sigterm
 
 
