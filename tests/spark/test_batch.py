@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import Consumer
 
 import skewless as sk
 from helpers import aggregates as aggregate_helpers
@@ -21,6 +22,8 @@ from helpers.in_memory_batch import InMemoryBatch
 from helpers.kafka import START_MS, Record, Sent, Source, read
 from helpers.stage_start import in_memory
 from helpers.tiers import thorough_except
+from helpers.waiting import until
+from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
@@ -444,6 +447,25 @@ def test_batch_command_unsupported_arguments_end_with_their_message(
     arguments, code, message = case
     done = invoke(settings_of(broker, Source(broker, 1).topic, FORMATS["csv"][0]), tmp_path, *arguments)
     assert (done.exit_code, message in done.output) == (code, True), done.output
+
+
+def test_batch_into_the_results_of_a_running_pipeline_is_refused_until_it_stops(broker: str, tmp_path: Path) -> None:
+    settings = settings_of(broker, Source(broker, 1).topic, FORMATS["csv"][0])
+    name = settings.source.topic if settings.source else ""
+    transport = settings.transport.model_copy(update={"session_timeout_s": 1})
+    settings = settings.model_copy(update={"name": name, "transport": transport})
+    command = ("--output-topic", settings.topic("aggregates"))
+    group, client = settings.group(topology.RESULTS_STAGE), f"{settings.full_name}-aggregator-0"
+    process = Consumer({"bootstrap.servers": broker, "group.id": group, "client.id": client})
+    process.subscribe([name])
+    try:
+        until(process.assignment, each=lambda: process.poll(0.1))
+        refused = invoke(settings, tmp_path, *command)
+    finally:
+        process.close()
+    assert refused.exit_code == 1
+    assert f"error: pipeline {name} runs: aggregator-0; stop these processes first" in refused.stderr
+    assert "has no records in this range" in invoke(settings, tmp_path, *command).stderr
 
 
 def test_batch_of_unreadable_records_ends_with_a_remedy(spark: SparkSession, broker: str, tmp_path: Path) -> None:

@@ -88,8 +88,12 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
 
     Of a join, the results are the records of its topics, in columns `topic`, `partition`, `key`, `value` and
     `timestamp`. The end of both topics is the end of time.
+
+    Refuses to write into the topic `aggregates` of the pipeline while its processes run.
     """
+    from skewless import topology
     from skewless.operations.offset_range import START, check
+    from skewless.operations.reset import wait_until_stopped
 
     settings = load_settings(file)
     if (out is None) == (output_topic is None):
@@ -116,6 +120,9 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         report = join_spark.batch(settings, start or "earliest", end or "latest", folder, spark)
         click.echo(json.dumps(report) if as_json else join_spark.batch_text(report))
         return
+    if output_topic == settings.topic("aggregates"):
+        # Otherwise the result of an open window would follow a newer one of the stream, and count as the newest.
+        wait_until_stopped(settings, lambda line: click.echo(line, err=True), topology.QUERIED_STAGES)
     ranges = {} if inputs else _source_ranges(settings, start or START, end or "latest")
     partitions = _partitions(settings, output_topic)
     with spark_running("batch", with_format(table_format, spark)) as session:
