@@ -135,8 +135,6 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/upgrade.md": {
         "skewless config check -f pipeline.yaml\n": HERE,
         "skewless topics apply": HERE,
-        "skewless config check -f pipeline.yaml\nskewless topics": "tests/acceptance/test_upgrade.py",
-        "skewless audit": "tests/spark/test_audit.py",
     },
     "docs/how-to/use-groupings-in-a-producer.md": {
         "python": "tests/integration/test_producer_example.py",
