@@ -142,7 +142,7 @@ def replay(  # noqa: PLR0913 - click passes an argument per option
 
     \b
     Examples:
-      skewless dead-letters replay -f pipeline.yaml --reason 'key field user is missing' --dry-run
+      skewless dead-letters replay -f pipeline.yaml --reason 'longer than 262144 bytes' --dry-run
       skewless dead-letters replay -f pipeline.yaml --to clicks-to-repair
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
