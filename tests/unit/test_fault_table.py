@@ -26,7 +26,6 @@ def rows(header: str) -> Iterator[list[str]]:
 FAULT_ROWS = list(rows("fault"))
 TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 CHAOS = re.compile(r"`chaos:([\w-]+)`")
-MACHINE = ROOT / "tests" / "laws" / "test_engine_machine.py"
 
 
 def names(path: Path) -> set[str]:
@@ -60,9 +59,3 @@ def test_fault_table_rows_name_a_test_or_a_reason_for_none() -> None:
         for fault, _, _, shown, _ in FAULT_ROWS
         if not (TEST.search(shown) or CHAOS.search(shown) or re.search(r"not covered[^:]*: .{20}", shown))
     )
-
-
-def test_mutant_table_rows_name_the_check_of_the_machine_that_finds_them() -> None:
-    mistakes = list(rows("mistake"))
-    assert len(mistakes) > 9
-    assert {row[1].strip("`") for row in mistakes} <= names(MACHINE)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,6 @@ from skewless.engine.assignment import (
     PartitionState,
 )
 from skewless.wire.topic_partition import TopicPartition
-
-PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "transport.md"
 
 
 def assignment(*partitions: int) -> Assignment:
@@ -74,20 +71,6 @@ def test_theory_of_operation_names_every_state_and_event() -> None:
     theory = module.__doc__ or ""
     assert [state.name for state in PartitionState if not re.search(rf"^{state.name}\b", theory, re.MULTILINE)] == []
     assert [event.value for event in PartitionEvent if not re.search(rf"\b{event.value}\b", theory)] == []
-
-
-def arrows() -> Iterator[str]:
-    """Yield the table as lines of a mermaid state diagram."""
-    yield "[*] --> RESTORING: assigned"
-    for state, events in TRANSITIONS.items():
-        for event, following in events.items():
-            yield f"{state.name} --> {following.name}: {event.value}"
-    yield "REVOKED --> [*]"
-
-
-def test_drawing_of_the_documentation_is_the_table() -> None:
-    drawing = PAGE.read_text(encoding="utf-8").split("```mermaid\nstateDiagram-v2\n")[1].split("```")[0]
-    assert [line.strip() for line in drawing.splitlines()] == list(arrows())
 
 
 # In-flight batches
