@@ -28,7 +28,6 @@ from skewless.version import VERSION
 CHART = ROOT / "helm" / "skewless"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
 IN_DOCS = [block for block in blocks(PAGE) if block.language == "text" and not block.name]
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
@@ -145,17 +144,6 @@ def test_chart_readme_every_value_has_a_description() -> None:
         "kafka.sasl.oauthbearer.tokenEndpointUrl",
     ]
     assert len(rows) > 150
-
-
-def test_chart_page_tests_of_every_feature_exist() -> None:
-    page = (ROOT / "docs" / "explanation" / "chart.md").read_text()
-    rows = [row.rpartition("|")[0].rpartition("|")[2] for row in page.splitlines() if row.startswith("| ")][1:]
-    named = [re.findall(r"`([\w.]+): ([^`]+)`", row) for row in rows if not row.startswith(" ---")]
-    assert len(named) > 30
-    assert all(named)
-    for file, name in (test for row in named for test in row):
-        folder, line = (CHART / "tests", f"- it: {name}\n") if file.endswith(".yaml") else (TESTS, f"def {name}(")
-        assert any(line in path.read_text() for path in folder.rglob(file)), f"{file}: {name}"
 
 
 def test_chart_documentation_values_are_valid() -> None:

