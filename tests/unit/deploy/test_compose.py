@@ -90,6 +90,13 @@ def test_compose_commands_exist_with_their_options() -> None:
     assert_none(problem for name in OURS for problem in problem_of(name, partial(check, name)))
 
 
+def test_compose_source_topic_has_only_the_run_that_the_feed_continues() -> None:
+    producers = {name: SERVICES[name]["command"] for name in OURS if SERVICES[name]["command"][0] == "produce"}
+    assert producers.keys() == {"source", "feed"}
+    assert producers["source"][-2:] == ["--records", "0"]
+    assert "--resume" in producers["feed"]
+
+
 def test_compose_pipeline_file_is_valid_and_uses_the_advertised_listener() -> None:
     settings = loader.load(seen("splitter", "/etc/skewless/pipeline.yaml"), {})
     assert settings.kafka.bootstrap_servers == "kafka:9092"
