@@ -58,7 +58,7 @@ its thread. The consumer thread calls them through the loop and, except for a ne
 set of partitions and their states change only while the consumer thread waits, and it may read `partitions`,
 `restoring`, `awaits_restore` and `generation` at any time. More attributes are single numbers or flags that the loop
 changes at any time, and a value that is out of date by one batch does no harm: `retired_batches`, `retired_bytes`,
-`full_partitions`, `fetching_partitions`, `caught_up` and `must_block`.
+`full_partitions`, `paused_batches`, `caught_up` and `must_block`.
 
 The *output* is used by both threads, never at the same time: the loop sends to it, and the consumer thread commits
 between `begin_commit` and `end_commit`, while nothing is processed.
@@ -296,10 +296,10 @@ class Assignment:
         """Total number of batches that were processed or dropped."""
         self.retired_bytes = 0
         """Total bytes of these batches."""
-        self.fetching_partitions = 0
-        """Number of partitions that are restored and not paused."""
         self.full_partitions = 0
-        """Number of those that are full."""
+        """Number of partitions that are fetched although they are full."""
+        self.paused_batches = 0
+        """Number of batches in flight of the partitions that are not fetched."""
         self.caught_up = False
         """Whether a paused partition has room again and is not blocked."""
         self.must_block = False
@@ -411,7 +411,9 @@ class Assignment:
         completed = record.process(next_offset, leader_epoch, timestamp)
         if completed is not None:
             self._retire([completed])
-            if record.fetches and len(record.in_flight) == WAITING_BATCHES - 1:
+            if not record.fetches:
+                self.paused_batches -= 1
+            elif len(record.in_flight) == WAITING_BATCHES - 1:
                 self.full_partitions -= 1
             self.caught_up = self.caught_up or record.has_caught_up
 
@@ -437,8 +439,8 @@ class Assignment:
         self._publish_room()
 
     def _publish_room(self) -> None:
-        self.fetching_partitions = sum(record.fetches for record in self._records.values())
         self.full_partitions = sum(record.full for record in self._records.values())
+        self.paused_batches = sum(len(record.in_flight) for record in self._records.values() if not record.fetches)
         self.caught_up = any(record.has_caught_up for record in self._records.values())
         self.must_block = any(record.blocked and record.fetches for record in self._records.values())
 

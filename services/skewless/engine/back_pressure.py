@@ -31,11 +31,12 @@ class Changes(NamedTuple):
 
 
 class BackPressure:
-    """Limits the batches and bytes in flight; a single poll may exceed the limits.
+    """Limits the batches and bytes in flight; two polls may exceed the limits.
 
     While a partition is full, the consumer does not poll. Partitions that are full for longer than `pause_after_s` are
-    paused, so that the other partitions and rebalances continue. At a limit of all batches or bytes, all partitions are
-    paused until what is in flight is below it. Partitions that the step blocks are paused at once.
+    paused, so that the other partitions and rebalances continue. Above a limit of all batches or bytes, a partition is
+    full with one batch, and polls are small. So a partition that waits, for example for its schema, does not stop the
+    others. Partitions that the step blocks are paused at once.
     The consumer thread owns this object.
     """
 
@@ -61,15 +62,23 @@ class BackPressure:
         """Number of batches that were delivered and are neither processed nor dropped."""
         return self._batches - self._assignment.retired_batches
 
+    @property
+    def poll_records(self) -> int:
+        """Maximum number of records of the next poll. Above the limits, one poll is shared among the partitions."""
+        shares = len(self._assignment.partitions) if self._over_limits() else 1
+        return max(1, self._settings.max_poll_records // max(1, shares))
+
     def decide(self, now: float) -> PollDecision:
         """Return whether to poll, and whether `change` must be called before; `now` in s of any monotonic clock.
 
         Reads only what the consumer thread may read of the assignment, so that a poll does not wait for the event loop.
         """
-        assignment, over_limits = self._assignment, self._over_limits()
+        assignment = self._assignment
         if self._generation != assignment.generation:
             self._generation, self._full_since = assignment.generation, None
-        if not (assignment.full_partitions or (assignment.fetching_partitions and over_limits)):
+        # Including those that have not arrived on the event loop, which may be busy.
+        fetched_batches = self.in_flight_batches - assignment.paused_batches
+        if not (fetched_batches > 0 if self._over_limits() else assignment.full_partitions):
             self._full_since = None
         elif self._full_since is None:
             self._full_since = now
@@ -77,24 +86,25 @@ class BackPressure:
         return PollDecision(
             read=pause or self._full_since is None,
             pause=pause,
-            resume=assignment.caught_up and not over_limits,
+            resume=assignment.caught_up,
             block=assignment.must_block,
         )
 
     def change(self, decision: PollDecision) -> Changes:
         """Carry out a decision in the assignment. Runs on the event loop, while the consumer thread waits."""
-        over_limits = self._over_limits()
-        resumed = [record for record in self._assignment.running() if record.has_caught_up and not over_limits]
-        self._apply(PartitionEvent.RESUME, resumed)
-        fetching = [record for record in self._assignment.running() if record.fetches]
-        paused = [record for record in fetching if record.blocked]
+        full = 1 if self._over_limits() else WAITING_BATCHES
+        running = list(self._assignment.running())
+        paused = [
+            record
+            for record in running
+            if record.fetches and (record.blocked or (decision.pause and len(record.in_flight) >= full))
+        ]
+        resumed = [record for record in running if record.has_caught_up and len(record.in_flight) < full]
         if decision.pause:
             self._full_since = None
-            paused = [record for record in fetching if over_limits or record.full or record.blocked]
         self._apply(PartitionEvent.PAUSE, paused)
-        # A partition that is resumed and paused at once stays as it is.
-        pause, resume = _names(paused), _names(resumed)
-        return Changes(pause=pause - resume, resume=resume - pause)
+        self._apply(PartitionEvent.RESUME, resumed)
+        return Changes(pause=_names(paused), resume=_names(resumed))
 
     def _over_limits(self) -> bool:
         limit = max(self._settings.max_in_flight_batches, WAITING_BATCHES * len(self._assignment.partitions))

@@ -253,7 +253,7 @@ class ConsumerThread(threading.Thread):
         # Without partitions there are no commits: the next one would be overdue, and each wait would end at once.
         wait_s = self._policy.wait_s(now, busy=busy) if self._assignment.partitions else IDLE_POLL_S
         gather_s = self._policy.gather_s(now)
-        messages = self._session.poll(self._transport.max_poll_records, wait_s, gather_s)
+        messages = self._session.poll(self._back_pressure.poll_records, wait_s, gather_s)
         self._at_rest = not messages and not self._back_pressure.in_flight_batches
         return messages
 

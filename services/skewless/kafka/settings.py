@@ -326,7 +326,8 @@ class TransportSettings(SettingsModel):
     max_in_flight_bytes: int = Field(
         16 * 2**20,
         ge=2**16,
-        description="Maximum number of bytes in flight: read but not processed. One poll may exceed it.",
+        description="Maximum number of bytes in flight: read but not processed. Above it, only partitions with nothing "
+        "in flight are read, in small polls. So the records of two polls may exceed it.",
     )
     session_timeout_s: float = Field(
         6.0,

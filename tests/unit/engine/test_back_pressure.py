@@ -96,15 +96,39 @@ def test_back_pressure_zero_pause_delay_pauses_a_full_partition_at_once() -> Non
     assert bench.decide(0.0) == Decision(read=True, pause=frozenset({1}))
 
 
-def test_back_pressure_too_many_bytes_stops_every_partition_until_they_are_processed() -> None:
+def test_back_pressure_too_many_bytes_stop_each_partition_with_a_batch_until_they_are_processed() -> None:
     bench = Bench(3)
     bench.push(1, size=2**16 + 1)
     assert bench.decide(0.0) == Decision(read=False)
-    assert bench.decide(1.0) == Decision(read=True, pause=frozenset({0, 1, 2}))
+    assert bench.decide(1.0) == Decision(read=True, pause=frozenset({1}))
     assert bench.decide(1.1) == Decision(read=True)
     assert bench.flow.change(PollDecision(read=True, block=True)).resume == frozenset()
     bench.process(1, bench.offset)
-    assert bench.decide(1.2) == Decision(read=True, resume=frozenset({0, 1, 2}))
+    assert bench.decide(1.2) == Decision(read=True, resume=frozenset({1}))
+
+
+def test_back_pressure_partitions_that_wait_with_too_many_bytes_do_not_stop_the_others() -> None:
+    bench = Bench(4)
+    for waiting in (0, 1):
+        bench.push(waiting, size=2**15)
+        bench.push(waiting, size=2**15)
+    bench.decide(0.0)
+    bench.decide(1.0)
+    for now in range(2, 10):
+        assert bench.decide(now) == Decision(read=True)
+        bench.push(2)
+        assert bench.decide(now) == Decision(read=False)
+        bench.process(2, bench.offset)
+
+
+def test_back_pressure_above_the_limits_all_partitions_together_add_no_more_than_one_poll() -> None:
+    bench = Bench(4)
+    assert bench.flow.poll_records == SETTINGS.max_poll_records
+    bench.push(0, size=2**16 + 1)
+    assert bench.flow.poll_records == SETTINGS.max_poll_records / 4
+    bench.assignment.revoke([at(partition) for partition in range(4)])
+    bench.flow.batch_delivered(2**16 + 1)
+    assert bench.flow.poll_records == SETTINGS.max_poll_records
 
 
 def test_back_pressure_delivered_batches_not_yet_received_are_counted() -> None:
