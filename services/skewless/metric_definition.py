@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 PREFIX = "skewless_"
@@ -22,12 +22,24 @@ class Metric:
     """One metric. Its name carries the unit, and the suffix `_total` if it is a counter."""
 
     name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    labels: tuple[str, ...]
-    """Labels in addition to the constant ones. Never a record's key: the number of keys is unbounded."""
-    unit: str
     meaning: str
+    _: KW_ONLY
+    labels: tuple[str, ...] = ()
+    """Labels in addition to the constant ones. Never a record's key: the number of keys is unbounded."""
+    unit: str = ""
+    """By default the last word of the name without `_total`."""
     stages: tuple[str, ...] = ()
     """Stages that export the metric; empty for all."""
     buckets: tuple[float, ...] = ()
     """Upper bounds in ascending order; only for histograms."""
+
+    def __post_init__(self) -> None:
+        if not self.unit:
+            object.__setattr__(self, "unit", self.name.removesuffix("_total").rpartition("_")[2])
+
+    @property
+    def kind(self) -> Literal["counter", "gauge", "histogram"]:
+        """The type of the metric for Prometheus."""
+        if self.buckets:
+            return "histogram"
+        return "counter" if self.name.endswith("_total") else "gauge"

@@ -45,7 +45,7 @@ ARCHIVER = Stage(
     section="archive",
     needs=Condition("archive.mode", ("all", "results")),
 )
-METRICS = (Metric("skewless_archive_rows_total", "counter", (), "rows", "Rows in the archive."),)
+METRICS = (Metric("skewless_archive_rows_total", "Rows in the archive."),)
 
 
 class ArchiveSettings(SettingsModel):

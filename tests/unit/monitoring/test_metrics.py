@@ -105,7 +105,6 @@ def problems_of_name(metric: Metric) -> Iterator[str]:
     units = {"s", "ms", "us", "ns", "sec", "milliseconds", "minutes", "b", "kb", "mb", "percent"}
     checks = {
         "of the form skewless_words": bool(re.fullmatch(r"skewless(_[a-z]+)+", metric.name)),
-        "total for counters only": (words[-1] == "total") == (metric.kind == "counter"),
         "without suffixes of series": not {"count", "sum", "bucket", "total"} & set(inner),
         "without a type": not types & set(words),
         "in base units": not units & set(words),
@@ -133,7 +132,6 @@ def problems_of_labels(metric: Metric) -> Iterator[str]:
         "one label at most": len(metric.labels) <= 1,
         "next to the constant labels": not set(metric.labels) & set(CONSTANT_LABELS),
         "of existing stages": set(metric.stages) <= {stage.name for stage in topology.STAGES},
-        "buckets for histograms only": bool(metric.buckets) == (metric.kind == "histogram"),
         "with buckets in order": list(metric.buckets) == sorted(set(metric.buckets)),
     }
     return (check for check, holds in checks.items() if not holds)

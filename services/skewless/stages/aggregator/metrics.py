@@ -11,43 +11,26 @@ LATENCY_S = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 30
 METRICS = (
     Metric(
         "skewless_end_to_end_latency_seconds",
-        "histogram",
-        (),
-        "seconds",
         "Time from the splitter, when it reads a record, to the commit in which the aggregator merges its tuples into"
         " windows. One observation per commit and partition, of the newest tuple. Waiting in the source topic and in"
         " local windows (splitter.local.mode: windows) is not included. Absent with worker_input.encoding: record.",
         buckets=LATENCY_S,
     ),
-    Metric("skewless_aggregator_open_windows", "gauge", (), "windows", "Windows in memory, of all partitions."),
-    Metric(
-        "skewless_aggregator_keys",
-        "gauge",
-        (),
-        "keys",
-        "Keys of the windows in memory. A key counts once per window.",
-    ),
+    Metric("skewless_aggregator_open_windows", "Windows in memory, of all partitions."),
+    Metric("skewless_aggregator_keys", "Keys of the windows in memory. A key counts once per window."),
     Metric(
         "skewless_aggregator_closed_windows_total",
-        "counter",
-        (),
-        "windows",
         "Windows closed, of all partitions. A reopened window does not count again.",
     ),
     Metric(
         "skewless_aggregator_reopened_windows_total",
-        "counter",
-        (),
-        "windows",
         "Closed windows that were reopened, because an idle source partition became active and had tuples for them.",
     ),
     Metric(
         "skewless_aggregator_results_total",
-        "counter",
-        ("kind",),
-        "results",
         "Results produced. first: the first result of a window and key; revision: a result that replaces an earlier"
         " one.",
+        labels=("kind",),
     ),
     *STATE_METRICS,
 )

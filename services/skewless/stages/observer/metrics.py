@@ -10,95 +10,54 @@ from skewless.stages.state_metrics import STATE_METRICS
 from skewless.wire.distribution import TickDistribution
 
 METRICS = (
-    Metric(
-        "skewless_observer_ticks_total",
-        "counter",
-        (),
-        "ticks",
-        "Ticks emitted, one record of topic distribution each.",
-    ),
+    Metric("skewless_observer_ticks_total", "Ticks emitted, one record of topic distribution each."),
     Metric(
         "skewless_observer_tick_end_timestamp_seconds",
-        "gauge",
-        (),
-        "seconds",
         "Event time at which the last emitted tick ends, since the epoch.",
     ),
-    Metric("skewless_observer_tick_tuples", "gauge", (), "tuples", "Tuples of all workers in the last tick."),
+    Metric("skewless_observer_tick_tuples", "Tuples of all workers in the last tick."),
     Metric(
         "skewless_observer_tick_rows",
-        "gauge",
-        (),
-        "rows",
         "Rows of all workers in the last tick, by which the load is measured: tuples, or rows in which the splitter has"
         " aggregated tuples.",
     ),
     Metric(
         "skewless_observer_hot_keys",
-        "gauge",
-        (),
-        "keys",
         "Keys with more tuples than an even share of one worker. Topic hot-keys names them.",
     ),
-    Metric("skewless_observer_tick_keys", "gauge", (), "keys", "Distinct keys in the last tick."),
+    Metric("skewless_observer_tick_keys", "Distinct keys in the last tick."),
     Metric(
         "skewless_observer_reduced_ticks_total",
-        "counter",
-        (),
-        "ticks",
         "Ticks that lost the keys with few tuples, because all ticks had more than observer.max_state_bytes. Their "
         "numbers of keys and of workers per key are too small.",
     ),
     Metric(
         "skewless_observer_worker_load_share_ratio",
-        "gauge",
-        ("worker",),
-        "ratio",
         "Share of each worker in the rows of the last tick, from all routers.",
+        labels=("worker",),
     ),
     Metric(
         "skewless_observer_load_stddev_ratio",
-        "gauge",
-        (),
-        "ratio",
         "Population standard deviation of the shares of the workers in the last tick (STD_DEV of dynamic key"
         " grouping).",
     ),
-    Metric(
-        "skewless_observer_imbalance_ratio",
-        "gauge",
-        (),
-        "ratio",
-        "(Most loaded worker - average) / rows, in the last tick.",
-    ),
-    Metric(
-        "skewless_observer_max_over_avg_ratio",
-        "gauge",
-        (),
-        "ratio",
-        "Most loaded worker / average, in the last tick.",
-    ),
+    Metric("skewless_observer_imbalance_ratio", "(Most loaded worker - average) / rows, in the last tick."),
+    Metric("skewless_observer_max_over_avg_ratio", "Most loaded worker / average, in the last tick."),
     Metric(
         "skewless_observer_replication_factor",
-        "gauge",
-        (),
-        "workers per key",
         "Replication factor in the last tick: mean number of distinct workers per key (DIST_COST of dynamic key"
         " grouping).",
+        unit="workers per key",
     ),
     Metric(
         "skewless_observer_top_key_share_ratio",
-        "gauge",
-        ("rank",),
-        "ratio",
         "Share of the hottest keys in the tuples of the last tick, rank 1 to 10.",
+        labels=("rank",),
     ),
     Metric(
         "skewless_observer_top_key_workers",
-        "gauge",
-        ("rank",),
-        "workers",
         "Number of workers that held each of the hottest keys in the last tick, rank 1 to 10.",
+        labels=("rank",),
     ),
     *STATE_METRICS,
 )

@@ -14,76 +14,49 @@ from skewless.engine.step import TOP_KEYS, Sample
 from skewless.metric_definition import Metric
 
 METRICS = (
-    Metric("skewless_router_info", "gauge", ("grouping",), "info", "Always 1; the label is the grouping."),
-    Metric(
-        "skewless_router_workers",
-        "gauge",
-        (),
-        "workers",
-        "Number of workers that receive tuples.",
-    ),
-    Metric("skewless_router_tuples_total", "counter", ("worker",), "tuples", "Tuples sent to each worker partition."),
+    Metric("skewless_router_info", "Always 1; the label is the grouping.", labels=("grouping",)),
+    Metric("skewless_router_workers", "Number of workers that receive tuples."),
+    Metric("skewless_router_tuples_total", "Tuples sent to each worker partition.", labels=("worker",)),
     Metric(
         "skewless_router_rows_total",
-        "counter",
-        ("worker",),
-        "rows",
         "Rows sent to each worker partition, by which the load is measured: tuples, or rows in which the splitter has"
         " aggregated tuples.",
+        labels=("worker",),
     ),
     Metric(
         "skewless_router_worker_load_share_ratio",
-        "gauge",
-        ("worker",),
-        "ratio",
         "Share of each worker in the rows of this router, over the last 10 s that had rows.",
+        labels=("worker",),
     ),
-    Metric(
-        "skewless_router_imbalance_ratio",
-        "gauge",
-        (),
-        "ratio",
-        "(Most loaded worker - average) / rows, over the same 10 s.",
-    ),
+    Metric("skewless_router_imbalance_ratio", "(Most loaded worker - average) / rows, over the same 10 s."),
     Metric(
         "skewless_router_max_over_avg_ratio",
-        "gauge",
-        (),
-        "ratio",
         "Most loaded worker / average, over the same 10 s. 1 is balanced; 2 halves the throughput if workers are the"
         " bottleneck.",
     ),
     Metric(
         "skewless_router_split_keys",
-        "gauge",
-        (),
-        "keys",
         "Keys (with even: buckets of keys) that may use more workers than every key may. Only for groupings that decide"
         " this per key.",
     ),
     Metric(
         "skewless_router_max_workers_per_key",
-        "gauge",
-        (),
-        "workers",
         "Maximum number of workers that one key (with even: one bucket) may use. Only for groupings that decide this"
         " per key.",
+        unit="workers",
     ),
     Metric(
         "skewless_router_key_worker_changes_total",
-        "counter",
-        ("direction",),
-        "workers",
         "Workers added to keys (grow) and removed from keys (shrink), net per second. Only for groupings that decide"
         " this per key.",
+        labels=("direction",),
+        unit="workers",
     ),
     Metric(
         "skewless_router_top_key_share_ratio",
-        "gauge",
-        ("rank",),
-        "ratio",
         "Share of the hottest keys that the grouping tracks in the rows of this router, rank 1 to 10 (with even:"
         " buckets).",
+        labels=("rank",),
     ),
 )
 """Definitions of the metrics that only this stage has."""
