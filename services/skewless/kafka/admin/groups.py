@@ -7,10 +7,24 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, GroupMetadata
 
 from skewless.kafka.clients import connect_admin
 from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
+
+
+def list_group(client: AdminClient, group: str, timeout_s: float) -> list[GroupMetadata]:
+    """Return the description of a group, or nothing if no broker lists it. Raises KafkaException."""
+    with warnings.catch_warnings():
+        # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka 2.16,
+        # "Assertion `eonce->refcnt > 0' failed").
+        warnings.simplefilter("ignore", DeprecationWarning)
+        groups: list[GroupMetadata] = client.list_groups(group=group, timeout=timeout_s)
+    for found in groups:
+        if found.error is not None:
+            raise KafkaException(found.error)
+    return groups
 
 
 class GroupDescription(NamedTuple):
@@ -37,17 +51,11 @@ class GroupReader:
 
     def describe(self, group: str) -> GroupDescription:
         """Return the description of a group. Raises BrokerError if the broker refuses the request."""
-        with warnings.catch_warnings():
-            # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka 2.16,
-            # "Assertion `eonce->refcnt > 0' failed").
-            warnings.simplefilter("ignore", DeprecationWarning)
-            operation = f"describing group {group}"
-            return repeat_while_transient(self._kafka, lambda: self._describe(group), operation, "Describe")
+        operation = f"describing group {group}"
+        return repeat_while_transient(self._kafka, lambda: self._describe(group), operation, "Describe")
 
     def _describe(self, group: str) -> GroupDescription:
-        for found in self._client.list_groups(group=group, timeout=self._kafka.connect_timeout_s):
-            if found.error is not None:
-                raise KafkaException(found.error)
+        for found in list_group(self._client, group, self._kafka.connect_timeout_s):
             members = {member.client_id: member.client_host.strip("/") for member in found.members}
             return GroupDescription(found.state, members)
         return GroupDescription("Dead", {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, GroupMetadata
 
 from skewless.errors import UnavailableError
+from skewless.kafka.admin.groups import list_group
 from skewless.kafka.consumer.options import NOT_A_MEMBER
 from skewless.kafka.reachability import CREATE_NO_TOPIC, QUIET
 
@@ -57,17 +57,9 @@ class GroupMembership:
         try:
             # Any other first request may wait for a second, and the list of all topics for longer than this timeout.
             admin.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
-            with warnings.catch_warnings():
-                # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka
-                # 2.16, "Assertion `eonce->refcnt > 0' failed").
-                warnings.simplefilter("ignore", DeprecationWarning)
-                groups: list[GroupMetadata] = admin.list_groups(group=self._group, timeout=REQUEST_TIMEOUT_S)
+            return list_group(admin, self._group, REQUEST_TIMEOUT_S)
         except KafkaException as error:
             raise UnavailableError(f"describing group {self._group}: {error.args[0].str()}") from error
-        for group in groups:
-            if group.error is not None:
-                raise UnavailableError(f"describing group {self._group}: {group.error.str()}")
-        return groups
 
     def _require_coordinator(self) -> None:
         """Raise UnavailableError if the coordinator of the group does not answer, or has not loaded the group."""
