@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
+from array import array
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,6 +18,8 @@ _REBUILD_ENTRIES = 10_000
 """Entries of the expiry queue without a record that are always tolerated."""
 _FREE = -1
 """Offset of a slot without a record."""
+_FEW = 8
+"""Entries of a chain that a loop looks at: for more, calls of numpy cost less."""
 
 
 class Records(NamedTuple):
@@ -67,16 +70,47 @@ class _Block(NamedTuple):
 
 @dataclass(slots=True)
 class _Chain:
-    """Slots with the same id, in the order of their offsets, and bounds of their times."""
+    """Slots with the same id and their times, in the order of their offsets, and bounds of the times."""
 
-    slots: OrderedDict[int, None] = field(default_factory=OrderedDict)
-    """An ordered set: a slot is removed in constant time, wherever it is."""
+    slots: array[int] = field(default_factory=lambda: array("q"))
+    times: array[int] = field(default_factory=lambda: array("q"))
     earliest: int = np.iinfo(np.int64).max
     latest: int = np.iinfo(np.int64).min
 
     def append(self, slot: int, time: int) -> None:
-        self.slots[slot] = None
+        self.slots.append(slot)
+        self.times.append(time)
         self.earliest, self.latest = min(self.earliest, time), max(self.latest, time)
+
+    def pop_first(self, earliest: int, latest: int) -> int:
+        """Remove the first slot with a time in the range. Returns it, or -1."""
+        if latest < self.earliest or earliest > self.latest:
+            return -1
+        first = self._first(earliest, latest)
+        if first < 0:
+            return -1
+        del self.times[first]
+        return self.slots.pop(first)
+
+    def _first(self, earliest: int, latest: int) -> int:
+        for position, time in enumerate(self.times[:_FEW]):
+            if earliest <= time <= latest:
+                return position
+        # One id may have most of the held records, so a loop over all of them could stop the join.
+        times = np.frombuffer(self.times, np.int64)
+        in_range = (times >= earliest) & (times <= latest)
+        first = int(in_range.argmax())
+        return first if in_range[first] else -1
+
+    def expire(self, before: int) -> None:
+        """Remove the slots with a time below `before`."""
+        if self.latest < before:
+            del self.slots[:], self.times[:]
+            return
+        is_kept = np.frombuffer(self.times, np.int64) >= before
+        self.slots, self.times = (
+            array("q", np.frombuffer(column, np.int64)[is_kept].tobytes()) for column in (self.slots, self.times)
+        )
 
 
 class HeldRecords:
@@ -131,27 +165,19 @@ class HeldRecords:
 
     def claim_first(self, record_id: str, earliest: int, latest: int) -> int:
         """Claim the first record by offset with this id and a time in the range. Returns its slot, or -1."""
-        times = self._columns.times
         slot = self._slots.get(record_id)
         if slot is not None:
-            if not earliest <= times[slot] <= latest:
+            if not earliest <= self._columns.times[slot] <= latest:
                 return -1
             del self._slots[record_id]
             return slot
         chain = self._chains.get(record_id)
-        if chain is None or latest < chain.earliest or earliest > chain.latest:
+        if chain is None:
             return -1
-        for candidate in chain.slots:
-            if earliest <= times[candidate] <= latest:
-                self._remove_from_chain(record_id, candidate)
-                return candidate
-        return -1
-
-    def _remove_from_chain(self, record_id: str, slot: int) -> None:
-        slots = self._chains[record_id].slots
-        del slots[slot]
-        if not slots:
+        slot = chain.pop_first(earliest, latest)
+        if not chain.slots:
             del self._chains[record_id]
+        return slot
 
     def add(self, records: Records) -> None:
         """Hold records. Records with the same id must be added in the order of their offsets."""
@@ -220,19 +246,6 @@ class HeldRecords:
         if len(held):
             self._add_block(self._columns.times[held], self._columns.offsets[held], held)
 
-    def _pop(self, slots: NDArray[np.intp]) -> Records:
-        """Remove records and return them."""
-        ids = self._columns.ids[slots].tolist()
-        if not self._chains:
-            self.claim(ids)
-            return self.pop_claimed(slots)
-        for record_id, slot in zip(ids, slots.tolist(), strict=True):
-            if record_id in self._slots:
-                del self._slots[record_id]
-            else:
-                self._remove_from_chain(record_id, slot)
-        return self.pop_claimed(slots)
-
     def pop_claimed(self, slots: NDArray[np.intp]) -> Records:
         """Remove claimed records and return them."""
         records = self._columns.take(slots)
@@ -257,7 +270,15 @@ class HeldRecords:
             return NO_RECORDS
         slots = np.concatenate(expired)
         slots = slots[np.lexsort((self._columns.offsets[slots], self._columns.times[slots]))]
-        return self._pop(slots)
+        ids = self._columns.ids[slots].tolist()
+        if self._chains:
+            for record_id in self.chained(set(ids)):
+                self._chains[record_id].expire(before)
+                if not self._chains[record_id].slots:
+                    del self._chains[record_id]
+            ids = [record_id for record_id in ids if record_id in self._slots]
+        self.claim(ids)
+        return self.pop_claimed(slots)
 
     def _note_change(self, offsets: NDArray[np.int64]) -> None:
         self._changed.update(np.unique(offsets // BLOCK_OFFSETS).tolist())

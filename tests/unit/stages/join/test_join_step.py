@@ -418,6 +418,20 @@ def test_join_step_one_id_on_one_side_takes_linear_time_and_its_memory_is_free_a
     assert run_over(20_000) < 40 * short  # 10 times the records: a quadratic step takes 100 times as long
 
 
+def test_join_step_one_id_partner_behind_many_held_records_is_found_fast() -> None:
+    """The right disorder keeps all left records, and the only partners in reach are the last ones."""
+
+    def run_over(held: int) -> float:
+        run = JoinRun(step_rules(JoinRules(apart_ms=500, left_disorder_ms=0, right_disorder_ms=held)))
+        run.append(LEFT, *(record("a", time) for time in range(held)))
+        right = [record("a", held)] * 500
+        started = process_time()
+        assert len(written(run.append(RIGHT, *right), "joined")) == 500
+        return process_time() - started
+
+    assert min(run_over(40_000) for _ in range(3)) < 5 * min(run_over(2_000) for _ in range(3))
+
+
 def test_join_step_id_and_record_above_the_limits_are_dead_letters_with_the_limit() -> None:
     run = JoinRun(step_rules(PLAIN))
     outputs = run.append(LEFT, record("x" * 65_536, 1), record("a", 2, padding="x" * 1_000_000), record("b", 3))
