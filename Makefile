@@ -61,7 +61,7 @@ demo: $(READY)  ## Run a demo of the whole pipeline on this machine
 	@$(BIN)/skewless demo $(ARGS)
 
 docs: $(READY)  ## Generate the reference pages of docs/ from the code
-	@$(BIN)/python -m skewless.apidocs.reference_pages docs/reference
+	@PYTHONPATH=services:. $(BIN)/python -m docs.generate docs/reference
 
 dashboards: $(READY)  ## Generate dashboards, alerts and rules from the code (DOCS=address of the runbooks)
 	@PYTHONPATH=services:. $(BIN)/python -m dashboards.generate $(DOCS)

@@ -14,13 +14,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from docs.generate.asyncapi_page import type_of
+from docs.generate.examples import WITH_VALUES, examples, written_records
 from helpers.asyncapi import Records, message_of, official_schema, problems
 from helpers.kafka import Record
 from skewless import topology
-from skewless.apidocs.examples import WITH_VALUES, examples, written_records
 from skewless.asyncapi.document import ANY, SCHEMA_FORMATS, as_yaml, described_topics, document
 from skewless.asyncapi.messages import MESSAGES, messages_of
-from skewless.asyncapi.schemas import REF, Schema, type_of
+from skewless.asyncapi.schemas import REF, Schema
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.in_memory import InMemoryPipeline

@@ -16,13 +16,13 @@ import click
 import msgspec
 import numpy as np
 
+from docs.generate import reference_pages
+from docs.generate.examples import WITH_VALUES
 from helpers.docs_blocks import PAGES, ROOT, Block, blocks
 from helpers.source_files import assert_none, line_of, place, problem_of
 from skewless.algorithms.aggregates import AGGREGATES, ResultField
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.algorithms.value_type import ValueType
-from skewless.apidocs import reference_pages
-from skewless.apidocs.examples import WITH_VALUES
 from skewless.cli import main
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
@@ -84,8 +84,8 @@ def load(block: Block, folder: Path) -> PipelineSettings:
 
 def test_reference_pages_equal_the_generated_text(tmp_path: Path) -> None:
     # In a process of its own, because click keeps the help options of a command that another test has run.
-    command = [sys.executable, "-m", "skewless.apidocs.reference_pages", str(tmp_path)]
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(ROOT / "services")})
+    command = [sys.executable, "-m", "docs.generate", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT, env=os.environ | {"PYTHONPATH": "services"})
     folder = ROOT / "docs" / "reference"
     made = [(page.name, page.read_text()) for page in sorted(tmp_path.iterdir())]
     assert len(made) > 5

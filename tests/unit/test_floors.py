@@ -42,7 +42,6 @@ FLOORS = (
     ("spark", "smoke_test", "asyncapi", "operations"),
     ("lab",),
     ("api", "testing", "cli"),
-    ("apidocs",),
     ("__main__", "spark.__main__"),
 )
 """Folders and modules from floor 0 up. A module imports only modules of its own floor and of lower ones."""
@@ -252,10 +251,8 @@ DECISIONS = {
     "lab/inspection/pipeline_file.py": "sections of settings",
     "asyncapi/document.py": "sections of settings",
     "algorithms/partials.py": "columns",
-    "apidocs/examples.py": "sections of settings",
     "config/pipeline_settings.py": "sections of settings",
     "config/topic_plan.py": "kinds of numbers of partitions",
-    "apidocs/reference_pages.py": "kinds of numbers of partitions",
     "operations/topic_sizes.py": "sections of settings",
     "spark/key_statistics.py": "columns",
     "spark/run_records.py": "columns",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from helpers.docs_blocks import ROOT
 from helpers.source_files import assert_none, line_of, place, syntax
 
-FOLDERS = ("services", "helm", "dashboards", "deploy", "tests")
+FOLDERS = ("services", "helm", "dashboards", "deploy", "docs", "tests")
 OTHER_FOLDERS = ("helm", "deploy", "tests")
 OTHER_SUFFIXES = {".yaml", ".yml", ".tpl", ".txt", ".sh", ".gotmpl", ".toml", ""}
 """Files with comments or texts that are neither Python nor documentation, such as templates of the chart."""

@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from dashboards.generate.own_metrics import own_metrics
+from docs.generate import reference_pages
 from helm.generate import stages as chart
 from helpers import extra_stages
 from helpers.source_files import assert_none
 from helpers.stage_start import in_memory
 from skewless import service, topology
-from skewless.apidocs import reference_pages
 from skewless.asyncapi.document import document
 from skewless.config import acls
 from skewless.config.pipeline_settings import PipelineSettings

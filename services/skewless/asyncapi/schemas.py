@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -42,42 +42,3 @@ def _as_draft_07(schema: Any) -> Any:
         del converted["anyOf"]
         converted["type"] = "number"
     return converted
-
-
-class Field(NamedTuple):
-    """One field of a record type."""
-
-    path: str
-    """Name with the names of the enclosing fields: `run.tuples`, `top_keys[].key`."""
-    type: str
-    required: bool
-    description: str
-
-
-def fields(schema: Mapping[str, Any], schema_by_name: Mapping[str, Schema], path: str = "") -> Iterator[Field]:
-    """Yield all fields; the fields of an inner object follow the field that contains it."""
-    for name, field in schema["properties"].items():
-        field_path = f"{path}{name}"
-        yield Field(field_path, type_of(field), name in schema["required"], field.get("description", ""))
-        inner = _target(field) or _target(field.get("items", {}))
-        if inner:
-            yield from fields(schema_by_name[inner], schema_by_name, f"{field_path}{'[]' if 'items' in field else ''}.")
-
-
-def type_of(field: Mapping[str, Any]) -> str:
-    """Return the JSON type of a field as text, with its pattern."""
-    if "const" in field:
-        return f"`{field['const']}`"
-    if "enum" in field:
-        return " or ".join(f"`{value}`" for value in field["enum"])
-    if "items" in field:
-        return f"array of {type_of(field['items'])}"
-    if "anyOf" in field:
-        return " or ".join(map(type_of, field["anyOf"]))
-    json_type: str = field.get("type", "object" if _target(field) else "any")
-    return f"{json_type}, `{field['pattern']}`" if "pattern" in field else json_type
-
-
-def _target(field: Mapping[str, Any]) -> str | None:
-    refs = [field, *field.get("allOf", ())]
-    return next((part["$ref"].removeprefix(REF) for part in refs if "$ref" in part), None)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from docs.generate.asyncapi_page import fields
+from docs.generate.examples import written_records
 from skewless import topology
-from skewless.apidocs.examples import written_records
 from skewless.asyncapi.document import ANY, Document, document
 from skewless.asyncapi.messages import messages_of
-from skewless.asyncapi.schemas import REF, fields
+from skewless.asyncapi.schemas import REF
 from skewless.wire.headers import ARROW, BYTES, CONTENT_TYPE_HEADER, JSON, SCHEMA_HEADER
 
 EARLIER = json.loads((Path(__file__).parent / "public-records-0.2.0.json").read_text())

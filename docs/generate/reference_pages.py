@@ -1,12 +1,10 @@
-"""Generates the reference pages of the documentation: `python -m skewless.apidocs.reference_pages FOLDER`."""
+"""Generates the text of the reference pages."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,12 +13,12 @@ import msgspec
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
+from docs.generate.asyncapi_page import table, topic_sections
+from docs.generate.examples import examples
 from skewless import errors, topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.algorithms.grouping import GROUPINGS, LOCAL
 from skewless.algorithms.grouping.key import KeyGrouping
-from skewless.apidocs.asyncapi_page import table, topic_sections
-from skewless.apidocs.examples import examples
 from skewless.asyncapi.document import Document, as_yaml, document
 from skewless.cli import main as cli
 from skewless.config import loader
@@ -375,14 +373,3 @@ def _tree(root: type[errors.SkewlessError]) -> Iterator[type[errors.SkewlessErro
 
 def _code(text: str) -> str:
     return f"`{text}`"
-
-
-def main(folder: Path) -> None:
-    """Write all pages into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,1 +1,0 @@
-"""Generates the reference pages of the documentation from the code."""
