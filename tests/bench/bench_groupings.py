@@ -127,8 +127,8 @@ def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
             for entries, spread in zip(found, spreads, strict=True):
                 measures = spread.measures()
                 entries[expected[window]] = {
-                    "imbalance": measures.imbalance,
-                    "replication_factor": measures.replication_factor,
+                    "imbalance": measures["imbalance"],
+                    "replication_factor": measures["replication_factor"],
                 }
     for entries in found:
         print(json.dumps(entries), flush=True)
@@ -163,9 +163,9 @@ def by_stretch(name: str, given: Stream, workers: Sequence[int], routers: int, s
         keys = len(np.unique(part.codes))
         for at, (run, spread) in enumerate(zip(runs, spreads, strict=True)):
             measures = spread.measures()
-            excess[at] += measures.replication_factor / (counts.replication_bound(run.workers) * counts.keys / keys)
+            excess[at] += measures["replication_factor"] / (counts.replication_bound(run.workers) * counts.keys / keys)
             if stretch >= skip:
-                worst[at] = max(worst[at], measures.max_over_avg)
+                worst[at] = max(worst[at], measures["max_over_avg"])
     found: list[Facts] = [
         {"bench": "groupings", "section": "stretches", "stream": name, "grouping": run.grouping}
         | {"workers": run.workers, "routers": routers, "tuples": len(given.codes), "stretches": stretches}

@@ -6,14 +6,14 @@ each key. The windows that are open have such bits too, see `open_windows`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.jit import jit
-from skewless.algorithms.load_metrics import MIN_MEAN_TUPLES, imbalance, load_stddev_percent, max_over_avg
+from skewless.algorithms.load_metrics import Replicas, WindowTotals, balance_measures
 from skewless.algorithms.open_windows import OpenWindows, WindowRows, ensure_capacity
 
 BITS = 64
@@ -47,74 +47,11 @@ class KeyCounts:
         return int(required.sum()) / self.keys
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadMeasures:
-    """Measures of one grouping on one stream. Without tuples all are 0, and ratios of loads are 1.
+class Spread:
+    """Computes the measures of one grouping on one stream from batches of (window and key, worker).
 
     Windows are those of event time, in whatever order the tuples arrive; `OpenWindows` names the limit.
     """
-
-    imbalance: float
-    """I/m: (most loaded worker - average) / tuples."""
-    imbalance_tuples: float
-    """I: most loaded worker - average, in tuples."""
-    max_over_avg: float
-    rate: float
-    """Average / most loaded worker: the fraction of the rate of an even load, where workers are the bottleneck."""
-    load_stddev_percent: float
-    """Population standard deviation over workers of their share in percent."""
-    replication_factor: float
-    """Mean number of distinct workers per key."""
-    replication_max: int
-    """Largest number of distinct workers of a key."""
-    pairs: int
-    """Number of distinct (key, worker) pairs."""
-    windows: int
-    """Number of windows with tuples."""
-    window_replication: float
-    """Mean number of distinct workers per key and window."""
-    window_replication_max: float
-    """Mean number of distinct workers per key, in the window where this mean is largest. A key may have more."""
-    window_max_over_avg: float
-    """(Tuples of the most loaded worker of each window, summed over all windows) / (mean tuples per worker)."""
-    worst_window_max_over_avg: float | None
-    """Largest max/avg of a window with a mean of at least 100 tuples per worker; None if there is no such window."""
-    aggregation_cost: float
-    """Mean number of partial results per window: its (key, worker) pairs."""
-    tuples_by_worker: list[int]
-
-
-@dataclass(slots=True)
-class _WindowTotals:
-    """Totals of windows."""
-
-    windows: int = 0
-    pairs: int = 0
-    """(key, worker) pairs of each window, summed over all windows."""
-    keys: int = 0
-    """Keys of each window, summed over all windows."""
-    max_loads: int = 0
-    """Tuples of the most loaded worker of each window, summed over all windows."""
-    replication_max: float = 0.0
-    """Largest mean number of workers per key of a window."""
-    worst: float = 0.0
-    """Largest max/avg of a window with enough tuples; 0 if there is none."""
-
-    def add(self, pairs: NDArray[Any], keys: NDArray[np.int64], loads: NDArray[np.int64]) -> None:
-        """Add windows: (key, worker) pairs, keys and loads of each."""
-        tuples, max_loads = loads.sum(axis=1), loads.max(axis=1)
-        judged = tuples >= MIN_MEAN_TUPLES * loads.shape[1]
-        self.windows += len(tuples)
-        self.pairs += int(pairs.sum())
-        self.keys += int(keys.sum())
-        self.max_loads += int(max_loads.sum())
-        self.replication_max = max(self.replication_max, float((pairs / keys).max(initial=0)))
-        ratios = max_loads[judged] * loads.shape[1] / tuples[judged]
-        self.worst = max(self.worst, float(ratios.max(initial=0)))
-
-
-class Spread:
-    """Computes `SpreadMeasures` from batches of (window and key, worker)."""
 
     def __init__(self, workers: int, windows: OpenWindows) -> None:
         self._windows = windows
@@ -125,7 +62,7 @@ class Spread:
         """Workers of each key in the windows that are closed."""
         self._row_bits = np.zeros((1024, self._words), dtype=np.uint64)
         self._window_loads = np.zeros((16, workers), dtype=np.int64)
-        self._closed = _WindowTotals()
+        self._closed = WindowTotals()
         windows.register(self._close, row_bytes=8 * self._words, window_bytes=8 * workers)
 
     @property
@@ -158,7 +95,7 @@ class Spread:
         _unite(bits, self._windows.key_of_row[rows], open_bits[rows])
         return bits
 
-    def _add_windows(self, totals: _WindowTotals, windows: NDArray[np.bool_] | None = None) -> None:
+    def _add_windows(self, totals: WindowTotals, windows: NDArray[np.bool_] | None = None) -> None:
         """Add the open windows to totals, or some of them."""
         rows, number = self._windows.rows, self._windows.windows
         workers_per_row = np.bitwise_count(ensure_capacity(self._row_bits, rows)[:rows]).sum(axis=1, dtype=np.int64)
@@ -170,32 +107,22 @@ class Spread:
         loads = ensure_capacity(self._window_loads, number)[:number]
         totals.add(pairs[chosen], keys[chosen], loads[chosen])
 
-    def measures(self) -> SpreadMeasures:
+    def measures(self) -> dict[str, Any]:
         """Return the measures of all tuples so far. The open windows count as if they had ended."""
         totals = replace(self._closed)
         self._add_windows(totals)
         workers_per_key = np.bitwise_count(self._all_worker_bits()).sum(axis=1, dtype=np.int64)
-        pairs = int(workers_per_key.sum())
-        excess = float(self._loads.max() - self._loads.mean())
-        load_ratio = max_over_avg(self._loads)
-        mean = float(self._loads.mean())
-        return SpreadMeasures(
-            imbalance=imbalance(self._loads),
-            imbalance_tuples=excess,
-            max_over_avg=load_ratio,
-            rate=1 / load_ratio,
-            load_stddev_percent=load_stddev_percent(self._loads),
-            replication_factor=pairs / max(1, int(np.count_nonzero(workers_per_key))),
-            replication_max=int(workers_per_key.max(initial=0)),
-            pairs=pairs,
-            windows=totals.windows,
-            window_replication=totals.pairs / max(1, totals.keys),
-            window_replication_max=totals.replication_max,
-            window_max_over_avg=totals.max_loads / mean if mean else 1.0,
-            worst_window_max_over_avg=totals.worst or None,
-            aggregation_cost=totals.pairs / max(1, totals.windows),
-            tuples_by_worker=self._loads.tolist(),
+        replicas = Replicas(
+            keys=int(np.count_nonzero(workers_per_key)),
+            pairs=int(workers_per_key.sum()),
+            max_workers=int(workers_per_key.max(initial=0)),
         )
+        return {
+            **balance_measures(self._loads),
+            **replicas.measures(),
+            **totals.measures(float(self._loads.mean())),
+            "tuples_by_worker": self._loads.tolist(),
+        }
 
 
 @jit

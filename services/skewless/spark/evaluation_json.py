@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.algorithms.load_metrics import Replicas
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
 from skewless.spark.latency import QUANTILES
 from skewless.spark.load_measures import (
     TARGET,
-    Replicas,
     load_measures,
     loads_of,
     reactions,
     reference_metrics,
-    replica_measures,
     running,
     window_measures,
 )
@@ -117,7 +116,7 @@ def _segment_measures(
     partials = [row["rows"] for row in sums.partials if row["window"] in loads_by_window]
     return {
         **load_measures(loads, tuples),
-        **replica_measures(replicas),
+        **replicas.measures(),
         **window_measures(windows, loads.mean()),
         "p1": totals["hottest"] / int(tuples.sum()),
         "replication_bound": totals["needed"] / replicas.keys,
@@ -147,7 +146,7 @@ def _ticks(
             "tick_start": tick,
             "tick_end": tick + tick_ms,
             **load_measures(loads[tick], tuples[tick]),
-            **replica_measures(replicas[tick]),
+            **replicas[tick].measures(),
             "running_imbalance": running_imbalances[tick],
             "reference": reference_metrics(
                 loads[tick],

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.load_metrics import imbalance, judged_max_over_avg, load_stddev_percent, max_over_avg
+from skewless.algorithms.load_metrics import Replicas, WindowTotals, balance_measures, imbalance, load_stddev_percent
 
 TARGET = 1e-3
 """I/m up to which a load counts as even, for `reactions`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """Number of workers per key in a tick, a window, or a whole run."""
-
-    keys: int
-    pairs: int
-    """Number of (key, worker) pairs that were used."""
-    max_workers: int
-    """Number of workers of the key that has the most."""
-
-    @property
-    def mean(self) -> float:
-        """Mean number of distinct workers per key: the replication factor, DIST_COST of the reference."""
-        return self.pairs / self.keys if self.keys else 0.0
 
 
 def loads_of(counts: Iterable[tuple[int, int]], workers: int) -> NDArray[np.int64]:
@@ -42,52 +25,26 @@ def loads_of(counts: Iterable[tuple[int, int]], workers: int) -> NDArray[np.int6
 
 
 def load_measures(loads: NDArray[np.int64], tuples: NDArray[np.int64]) -> dict[str, Any]:
-    """Return measures of the imbalance of a load, named as in `skewless.algorithms.grouping_metrics`.
+    """Return the sums of a load, and measures of its imbalance.
 
     `loads` are the rows of each worker, `tuples` the tuples in them.
     """
-    peak_to_mean = max_over_avg(loads)
     return {
         "tuples": int(tuples.sum()),
         "tuples_by_worker": tuples.tolist(),
         "rows": int(loads.sum()),
         "rows_by_worker": loads.tolist(),
         "rows_per_tuple": int(loads.sum()) / max(1, int(tuples.sum())),
-        "imbalance_tuples": float(loads.max() - loads.mean()),
-        "imbalance": imbalance(loads),
-        "max_over_avg": peak_to_mean,
-        "rate": 1 / peak_to_mean,
-        "load_stddev_percent": load_stddev_percent(loads),
+        **balance_measures(loads),
     }
 
 
-def replica_measures(replicas: Replicas) -> dict[str, Any]:
-    """Return measures of the replication of keys, named as in `skewless.algorithms.grouping_metrics`."""
-    return {
-        "keys": replicas.keys,
-        "replication_factor": replicas.mean,
-        "replication_max": replicas.max_workers,
-        "pairs": replicas.pairs,
-    }
-
-
-def window_measures(windows: Sequence[tuple[Replicas, NDArray[np.int64]]], mean_load: float) -> dict[str, Any]:
-    """Return measures of the windows of a run, given replicas and loads of each; `mean_load` is the mean of the run.
-
-    `window_replication_max` is the largest mean of a window, not the largest number of workers of a key.
-    """
-    keys = sum(replicas.keys for replicas, _ in windows)
-    pairs = sum(replicas.pairs for replicas, _ in windows)
-    sum_of_max_loads = sum(int(loads.max()) for _, loads in windows)
-    window_ratios = [judged_max_over_avg(loads) for _, loads in windows]
-    return {
-        "windows": len(windows),
-        "window_replication": pairs / max(1, keys),
-        "window_replication_max": max((replicas.mean for replicas, _ in windows), default=0.0),
-        "window_max_over_avg": sum_of_max_loads / mean_load if mean_load else 1.0,
-        "worst_window_max_over_avg": max((ratio for ratio in window_ratios if ratio is not None), default=None),
-        "aggregation_cost": pairs / max(1, len(windows)),
-    }
+def window_measures(windows: Iterable[tuple[Replicas, NDArray[np.int64]]], mean_load: float) -> dict[str, Any]:
+    """Return measures of the windows of a run, given replicas and loads of each; `mean_load` is the mean of the run."""
+    totals = WindowTotals()
+    for replicas, loads in windows:
+        totals.add(np.array([replicas.pairs]), np.array([replicas.keys]), loads[np.newaxis])
+    return totals.measures(mean_load)
 
 
 def running(loads: Iterable[NDArray[np.int64]]) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -75,12 +74,12 @@ class Candidate:
         self._spread.add(in_windows, workers)
 
     def facts(self, counts: KeyCounts) -> dict[str, Any]:
-        """Return all measures of the candidate and of the stream as JSON; `SpreadMeasures` explains most of them.
+        """Return all measures of the candidate and of the stream as JSON.
 
         With local aggregation they are measures of rows.
         """
         loads = self._spread.loads
-        measures = dataclasses.asdict(self._spread.measures()) | {"rows_by_worker": loads.tolist()}
+        measures = self._spread.measures() | {"rows_by_worker": loads.tolist()}
         if self.is_local:
             del measures["tuples_by_worker"]
         return {
@@ -89,7 +88,6 @@ class Candidate:
             "routers": len(self._routers),
             "tuples": counts.tuples,
             "rows": int(loads.sum()),
-            "keys": counts.keys,
             "p1": counts.p1,
             **measures,
             "replication_bound": counts.replication_bound(self.workers),
