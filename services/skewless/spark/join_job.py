@@ -195,9 +195,9 @@ def _with_refused(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
         F.split("reason", ": ")[0].alias("side"),
         F.col("source_partition").alias("partition"),
         "offset",
-        F.col("reason").alias("refused"),
+        "reason",
     )
-    return records.join(F.broadcast(refused.distinct()), ["side", "partition", "offset"], "left")
+    return kafka_source.with_refused(records, refused, ("side", "partition", "offset"))
 
 
 def _kind() -> Column:

@@ -107,27 +107,33 @@ def _unknown_in_files(splitter: ParsingSettings) -> Iterator[str]:
         yield f"splitter.time.field: missing; {lines} Kafka timestamp, so name the field of the event time"
 
 
-def with_refused(records: DataFrame, refused: DataFrame) -> DataFrame:
+def with_refused(
+    records: DataFrame, refused: DataFrame, keys: Sequence[str] = ("source_partition", "offset")
+) -> DataFrame:
     """Add the column `refused`: the reason for which the live run refused the record, or null.
 
-    `refused` has `source_partition`, `offset` and `reason`. The order of the records stays the same.
+    `refused` has `reason` and the keys of the record, and may have a record twice. The order of the records stays.
     """
-    reasons = F.broadcast(refused.select("source_partition", "offset", F.col("reason").alias("refused")))
-    joined = records.join(reasons, ["source_partition", "offset"], "left")
-    return joined.select(*records.columns, "refused")
+    reasons = refused.select(*keys, F.col("reason").alias("refused")).dropDuplicates([*keys])
+    return records.join(F.broadcast(reasons), [*keys], "left").select(*records.columns, "refused")
 
 
 def dead_letters(records: DataFrame, endings: Sequence[str]) -> DataFrame:
-    """Return `reason`, `topic`, `source_partition`, `offset` and `value` of records with such an end of the reason."""
-    headers = F.map_from_entries("headers")
-    letters = records.where(F.col("headers").isNotNull()).select(headers.alias("headers"), "value")
-    names = ("reason", "topic", "partition", "offset")
-    header = {name: F.col("headers")[ERRORS + name].cast("string") for name in names}
-    has_ending = reduce(Column.__or__, (header["reason"].endswith(ending) for ending in endings))
-    return letters.where(has_ending).select(
-        header["reason"].alias("reason"),
-        header["topic"].alias("topic"),
-        header["partition"].cast("int").alias("source_partition"),
-        header["offset"].cast("long").alias("offset"),
+    """Return `reason`, `topic`, `source_partition`, `offset` and `value` of records with such an end of the reason.
+
+    Another program may have written some of the records, with any headers.
+    """
+    letters = records.where(F.col("headers").isNotNull()).select(
+        _header("reason").alias("reason"),
+        _header("topic").alias("topic"),
+        _header("partition").try_cast("int").alias("source_partition"),
+        _header("offset").try_cast("long").alias("offset"),
         "value",
     )
+    return letters.where(reduce(Column.__or__, (F.col("reason").endswith(ending) for ending in endings)))
+
+
+def _header(name: str) -> Column:
+    """Return the text of the last header with a name, or null."""
+    found = F.filter("headers", lambda header: header["key"] == ERRORS + name)
+    return F.try_element_at(found, F.lit(-1))["value"].cast("string")
