@@ -327,7 +327,8 @@ def test_handover_interrupted_between_two_groups_stops_both_until_it_is_repeated
     before = committed()
     interrupt_hand_over(tested, "spark", monkeypatch)
     assert hand_over(tested.settings, "spark", print)
-    assert prepare(tested.settings, print).offsets() == {tested.source.topic: before}
+    sources = prepare(tested.settings, print).sources
+    assert {source.partition: state.offset for source, state in sources.items()} == before
     interrupt_hand_over(tested, "services", monkeypatch)
     assert hand_over(tested.settings, "services", print)
     tested.source.send(zipf_records(600, 1, seed=38, keys=100))

@@ -29,6 +29,7 @@ from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, JobFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.settings import KafkaSettings
 from skewless.spark import audit_job, batch_pipeline, kafka_options, kafka_source
 from skewless.stages.built_stage import build
 from skewless.wire.record import OutputRecord
@@ -220,6 +221,15 @@ def test_batch_of_records_that_change_between_two_reads_asks_to_repeat_it_and_ca
     with pytest.raises(JobFailedError, match="records of source partition 0 changed while they were read"):
         batch_pipeline.answer(records, batch_pipeline.read_plan(settings_of("127.0.0.1:1", "t", splitting), NOW))
     assert cached(small_batches) == before
+
+
+def test_read_of_a_topic_that_gets_a_partition_meanwhile_has_the_records_of_its_ranges(
+    spark: SparkSession, broker: str
+) -> None:
+    topic, kafka = Source(broker, 2), KafkaSettings(bootstrap_servers=broker)
+    topic.send([(0, b"of the range"), (1, b"of another partition")])
+    records = kafka_options.read(spark, kafka, {topic.topic: {0: (0, 1)}})
+    assert [bytes(row.value) for row in records.collect()] == [b"of the range"]
 
 
 def test_batch_of_the_python_api_reads_what_the_pipeline_reads(

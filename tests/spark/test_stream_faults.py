@@ -36,7 +36,7 @@ LATENESS_S = 10
 RECORDS = 1_200
 PER_BATCH = 400
 MOMENTS = (
-    ("updates", "_find_partitions"),
+    ("updates", "_check_order"),
     ("final", "_split_task"),
     ("final", "_merge"),
     ("updates", "_commit"),
@@ -187,7 +187,7 @@ def test_stream_source_without_its_unread_records_ends_by_name_and_writes_nothin
     written = tested.written("aggregates")
     tested.source.send(more(2))
     with monkeypatch.context() as patched:
-        inject(patched, "_find_partitions", lambda: fault(tested), number=1)
+        inject(patched, "_check_order", lambda: fault(tested), number=1)
         results = [(running, stream(tested))]
     results.append((stopped, stream(tested)))
     for named, result in results:
@@ -207,7 +207,7 @@ def test_stream_partitions_added_while_it_runs_and_while_it_is_stopped_count_eac
         tested.source.send([(PARTITIONS, value) for _, value in more(2)])
 
     with monkeypatch.context() as patched:
-        inject(patched, "_find_partitions", add)
+        inject(patched, "_check_order", add)
         assert stream(tested).exit_code == 0
     assert stream(tested).exit_code == 0
     tested.source.add_partitions(PARTITIONS + 2)
@@ -221,7 +221,7 @@ def fail() -> None:
     raise UnreachableError("injected")
 
 
-@pytest.mark.parametrize("incomplete", [None, "_find_partitions", "_commit"])
+@pytest.mark.parametrize("incomplete", [None, "_check_order", "_commit"])
 def test_stream_without_one_of_its_source_topics_names_the_checkpoint_and_continues_with_a_new_one(
     broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, incomplete: str | None
 ) -> None:

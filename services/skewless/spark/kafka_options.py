@@ -139,7 +139,7 @@ def read(
     """Read the committed records of these offsets, by full name of the topic and partition.
 
     The rows are those of Spark's Kafka source. Each task reads a part of one partition in offset order. Reading
-    `headers` takes time even if they are not used.
+    `headers` takes time even if they are not used. Other partitions are not read, also if they are added meanwhile.
     """
     sizes = [end - first for partitions in ranges.values() for first, end in partitions.values()]
     tasks = max(1, len(sizes), -(-sum(sizes) // records_per_task))
@@ -151,7 +151,7 @@ def read(
     )
     options = {
         **_reader_options(kafka),
-        "subscribe": ",".join(ranges),
+        "assign": json.dumps({topic: list(partitions) for topic, partitions in ranges.items()}),
         "startingOffsets": starts,
         "endingOffsets": ends,
         "includeHeaders": str(headers).lower(),

@@ -12,6 +12,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -146,8 +147,12 @@ class StreamJob:
         settings = self._settings
         user_module.send(self._spark, settings.splitter)
         self._check_first()
+        self._find_partitions({})  # Spark needs the offsets of all that exist by now
+        starts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for source, state in self._sources.items():
+            starts[source.topic][source.partition] = state.offset
         records = kafka_options.read_stream(
-            self._spark, settings.kafka, settings.aggregated, self.start.offsets(), records_per_batch=RECORDS_PER_BATCH
+            self._spark, settings.kafka, settings.aggregated, starts, records_per_batch=RECORDS_PER_BATCH
         )
         trigger: dict[str, Any] = (
             {"availableNow": True}

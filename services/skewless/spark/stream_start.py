@@ -73,13 +73,6 @@ class StreamStart:
     """Last micro-batch by task that merges: a partition of `aggregates`, or the next number, which measures the load.
     Some may have one more than `batch`."""
 
-    def offsets(self) -> dict[str, dict[int, int]]:
-        """Return the offsets at which a new query starts, by source topic and partition."""
-        starts: dict[str, dict[int, int]] = {}
-        for source, state in self.sources.items():
-            starts.setdefault(source.topic, {})[source.partition] = state.offset
-        return starts
-
 
 def check_settings(settings: PipelineSettings) -> None:
     """Raise ConfigurationError for settings whose results a query would not give."""

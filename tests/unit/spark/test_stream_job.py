@@ -16,7 +16,7 @@ from skewless.config.state_layout import state_schema_of
 from skewless.engine.start_checks import Input
 from skewless.errors import UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.spark import stream_job, stream_start
+from skewless.spark import kafka_options, stream_job, stream_start
 from skewless.spark.stream_job import StreamJob
 from skewless.spark.stream_start import SourceState, StreamStart
 from skewless.spark.stream_tasks import SourceProgress
@@ -69,6 +69,17 @@ def job_of(monkeypatch: pytest.MonkeyPatch, settings: PipelineSettings, checkpoi
     return StreamJob(start, nothing, nothing)
 
 
+def running_job_of(monkeypatch: pytest.MonkeyPatch, read_stream: Mock, partitions: int = 1) -> StreamJob:
+    """Return a driver whose query can be started, and does nothing."""
+    job, counts = job_of(monkeypatch, SETTINGS, Checkpoint()), {SOURCE.topic: partitions}
+    parts = {"_spark": Mock(), "_producer": Mock(), "_check_first": Mock(), "_topic_ids": {SOURCE.topic: 1}}
+    parts["_admin"] = SimpleNamespace(partition_counts=lambda: counts)
+    for name, value in parts.items():
+        monkeypatch.setattr(job, name, value)
+    monkeypatch.setattr(kafka_options, "read_stream", read_stream)
+    return job
+
+
 @pytest.mark.parametrize(
     ("timed_records", "reads_all", "is_idle"), [(0, True, True), (1, True, False), (0, False, False)]
 )
@@ -116,13 +127,18 @@ def test_stream_job_source_partition_that_is_added_has_the_offset_at_which_the_q
 def test_stream_job_micro_batch_that_fails_while_the_query_is_stopped_ends_the_run_with_its_error(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    job, records = job_of(monkeypatch, SETTINGS, Checkpoint()), Mock(spec=DataFrame)
-    for name, value in {"_spark": Mock(), "_producer": Mock(), "_check_first": Mock()}.items():
-        monkeypatch.setattr(job, name, value)
+    job, records = running_job_of(monkeypatch, Mock()), Mock(spec=DataFrame)
     monkeypatch.setattr(job, "_process", Mock(side_effect=error))
-    monkeypatch.setattr(stream_job.kafka_options, "read_stream", Mock())
     with pytest.raises(type(error)) as raised, job.running("checkpoint", 1.0), pytest.raises(type(error)):
         job._run(records, 0)
     assert raised.value is error
     with pytest.raises(RuntimeError, match="the query is stopped"):
         job._run(records, 1)
+
+
+def test_stream_job_partition_that_is_added_while_spark_starts_has_a_first_offset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read_stream = Mock()
+    with running_job_of(monkeypatch, read_stream, partitions=2).running("checkpoint", 1.0):
+        assert read_stream.call_args.args[-1] == {SOURCE.topic: {0: 0, 1: 0}}
