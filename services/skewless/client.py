@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from skewless.algorithms.grouping import Grouping, GroupingOptions, KeyBatch, create
+from skewless.algorithms.grouping import Grouping, KeyBatch, create, options_of
 from skewless.errors import ConfigurationError
 
 __all__ = ["Balancer"]
@@ -33,12 +32,7 @@ class Balancer:
     """
 
     def __init__(self, grouping: str = "even", *, workers: int, options: Mapping[str, Any] | None = None) -> None:
-        try:
-            parsed = GroupingOptions.model_validate(dict(options or {}))
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-        self._grouping: Grouping = create(grouping, operator.index(workers), parsed)
+        self._grouping: Grouping = create(grouping, operator.index(workers), options_of(options or {}))
 
     @property
     def workers(self) -> int:

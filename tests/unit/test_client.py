@@ -91,8 +91,9 @@ def test_balancer_without_keys_returns_no_workers() -> None:
     [
         ({"grouping": "evn", "workers": 4}, "grouping 'evn' is unknown: choose one of shuffle, key,"),
         ({"workers": 0}, "a grouping needs at least 1 worker, not 0"),
-        ({"workers": 4, "options": {"even": {"decay_tuples": 1}}}, "options: even.decay_tuples: Input should be"),
-        ({"workers": 4, "options": {"evn": {}}}, "options: evn: "),
+        ({"workers": 4, "options": {"even": {"decay_tuples": 1}}}, "options: even.decay_tuples: should be"),
+        ({"workers": 4, "options": {"evn": {}}}, "options: evn: unknown setting; `skewless config dump` lists"),
+        ({"workers": 4, "options": 5}, "options: must be a mapping, not 5"),
     ],
 )
 def test_balancer_invalid_arguments_are_named(arguments: dict[str, object], message: str) -> None:

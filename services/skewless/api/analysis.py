@@ -12,9 +12,8 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from skewless.algorithms.grouping import GroupingOptions
+from skewless.algorithms.grouping import options_of
 from skewless.api import html
 from skewless.api.pipeline import Pipeline
 from skewless.api.results import require_pandas
@@ -193,13 +192,7 @@ def simulate(  # noqa: PLR0913 - passed by name
     Raises ConfigurationError for an unknown grouping, an invalid option or number, or keys that are not texts.
     """
     names, numbers = candidates_of(_listed(grouping), _listed(workers))
-    if not isinstance(options or {}, Mapping):
-        raise ConfigurationError(f"options: must be a mapping, not {options!r}")
-    try:
-        parsed = GroupingOptions.model_validate({"clock": "event", **(options or {})})
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        raise ConfigurationError(f"options: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+    parsed = options_of(options or {}, clock="event")
     _require("routers", routers, whole=True, minimum=1)
     _require("window_s", window_s, minimum=SHORTEST_WINDOW_S, maximum=LONGEST_WINDOW_S)
     of_keys = texts_of(keys)

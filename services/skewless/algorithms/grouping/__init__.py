@@ -8,12 +8,12 @@ from skewless.algorithms.grouping.consistent import ConsistentGrouping
 from skewless.algorithms.grouping.dynamic import DynamicKeyGrouping
 from skewless.algorithms.grouping.even import EvenGrouping
 from skewless.algorithms.grouping.key import KeyGrouping
-from skewless.algorithms.grouping.options import GroupingOptions
+from skewless.algorithms.grouping.options import GroupingOptions, options_of
 from skewless.algorithms.grouping.partial import PartialKeyGrouping
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
 from skewless.errors import ConfigurationError
 
-__all__ = ["GROUPINGS", "GROUPING_NAMES", "LOCAL", "Grouping", "GroupingOptions", "KeyBatch", "create"]
+__all__ = ["GROUPINGS", "GROUPING_NAMES", "LOCAL", "Grouping", "GroupingOptions", "KeyBatch", "create", "options_of"]
 
 GROUPINGS: dict[str, type[Grouping]] = {
     grouping.name: grouping

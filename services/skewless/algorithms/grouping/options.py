@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from skewless.settings_base import SettingsModel
+from skewless.errors import ConfigurationError
+from skewless.settings_base import SettingsModel, plain
 
 
 class DynamicKeyOptions(SettingsModel):
@@ -119,3 +121,21 @@ class GroupingOptions(SettingsModel):
     )
     consistent: ConsistentOptions = Field(ConsistentOptions.model_validate({}), description="Parameters of consistent.")
     even: EvenOptions = Field(EvenOptions.model_validate({}), description="Parameters of even.")
+
+
+def options_of(given: Mapping[str, Any], *, prefix: str = "options", **defaults: Any) -> GroupingOptions:
+    """Return options that a user has given. Raises ConfigurationError with all invalid ones, each after `prefix`."""
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"{prefix}: must be a mapping, not {given!r}")
+    try:
+        return GroupingOptions.model_validate({**defaults, **given})
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    unknown = "unknown setting; `skewless config dump` lists the settings of router.*"
+    raise ConfigurationError(
+        *(
+            f"{prefix}: {'.'.join(map(str, found['loc']))}: "
+            f"{unknown if found['type'] == 'extra_forbidden' else plain(found)}"
+            for found in problems
+        )
+    )

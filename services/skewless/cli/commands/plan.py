@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from skewless.cli.candidates import candidates_of
 from skewless.cli.options import (
     FiniteFloat,
     bootstrap_servers_option,
@@ -105,6 +104,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     so is any sample if an option of Spark is given. A smaller one stays in the memory of this process.
     """
     from skewless.lab.simulation import planning
+    from skewless.lab.simulation.candidates import candidates_of
     from skewless.lab.simulation.recommend import Demand
 
     if out is not None:
@@ -113,7 +113,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
         file = file or default_file()
     settings = _settings(file, topic, bootstrap_servers)
     limit = _sample(sample)
-    simulation = planning.simulation_of(settings, *candidates_of([groupings], [workers]), routers)
+    simulation = planning.simulation_of(settings, *candidates_of([groupings], [workers], prefix="--"), routers)
     ranges = planning.sample_ranges(settings, limit)
     if out is not None:
         prepare_output_folder(out)

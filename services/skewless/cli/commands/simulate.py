@@ -12,13 +12,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from skewless.cli.candidates import candidates_of
 from skewless.cli.options import FiniteFloat, load_settings, no_progress, optional_pipeline_file, writing
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
     from skewless.algorithms.grouping import GroupingOptions
 
 MAX_WINDOW_S = 315_360_000_000
@@ -103,6 +100,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     """Run only the groupings on a stream of keys, and measure the load balance and its cost."""
     from skewless.cli import simulate_run
     from skewless.lab.progress import report_progress
+    from skewless.lab.simulation.candidates import candidates_of
     from skewless.lab.simulation.simulation import Simulation, SimulationConfig
     from skewless.lab.simulation.tsv_reader import batches, open_source
     from skewless.stages.worker.settings import DEFAULT_PANE_MS
@@ -114,7 +112,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
         local_tuples=local_tuples or 0,
         longest_pane_ms=DEFAULT_PANE_MS if file is None else load_settings(file).pane_ms,
     )
-    runs = list(itertools.product(*candidates_of(groupings, workers)))
+    runs = list(itertools.product(*candidates_of(groupings, workers, prefix="--")))
     if assignments is not None and len(runs) > 1:
         raise ConfigurationError(
             f"--assignments: there are {len(runs)} runs; give one grouping and one number of workers"
@@ -140,9 +138,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
 
 def _options(file: Path | None, assigned: Sequence[str], rules: str | None, clock: str) -> GroupingOptions:
     """Return the options of the groupings: those of the pipeline's file, overridden by the command line."""
-    from pydantic import ValidationError
-
-    from skewless.algorithms.grouping import GroupingOptions
+    from skewless.algorithms.grouping import GroupingOptions, options_of
 
     document: dict[str, Any] = {}
     if file is not None:
@@ -150,19 +146,7 @@ def _options(file: Path | None, assigned: Sequence[str], rules: str | None, cloc
     given = [("clock", clock), *map(_name_and_value, assigned)] + ([("dynamic_key.rules", rules)] if rules else [])
     for name, value in given:
         _put(document, name.split("."), value)
-    try:
-        return GroupingOptions.model_validate(document)
-    except ValidationError as error:
-        problems = error.errors(include_url=False)
-    raise ConfigurationError(*(f"--option: {'.'.join(map(str, p['loc']))}: {_message(p)}" for p in problems))
-
-
-def _message(problem: ErrorDetails) -> str:
-    from skewless.settings_base import plain
-
-    if problem["type"] == "extra_forbidden":
-        return "unknown setting; `skewless config dump` lists the settings of router.*"
-    return plain(problem)
+    return options_of(document, prefix="--option")
 
 
 def _name_and_value(text: str) -> tuple[str, Any]:
