@@ -64,9 +64,7 @@ def schema_of(path: str, value: Any) -> Schema:
     if name in BY_SUFFIX:
         return copy.deepcopy(BY_SUFFIX[name])
     if is_section(path, value):
-        return _closed_object(
-            {key: schema_of(f"{path}.{key}" if path else key, inner) for key, inner in value.items()}
-        )
+        return _closed_object({key: schema_of(f"{path}.{key}" if path else key, inner) for key, inner in value.items()})
     if type(value) in _TYPES:
         return {"type": _TYPES[type(value)]}
     raise ValueError(f"{path}: the type of this value is unknown; add its schema to helm/generate/value_schemas.py")
