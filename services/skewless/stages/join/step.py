@@ -470,8 +470,11 @@ def _advance_merged(join: WindowJoin, side: Side, source: _Source, merged: Water
 
 
 def _advance_idle(join: WindowJoin, sources: Mapping[Side, _Source]) -> None:
-    """Let an idle side follow the watermark of the other one."""
+    """Let an idle side follow the watermark of the other one. If both are idle, they get the higher one.
+
+    So the watermarks do not depend on which side became idle first.
+    """
     for side, source in sources.items():
         watermark = join.watermark(side.opposite)
-        if source.idle and not sources[side.opposite].idle and watermark is not None:
+        if source.idle and watermark is not None:
             join.raise_watermark(side, watermark)

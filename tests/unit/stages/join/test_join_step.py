@@ -273,6 +273,20 @@ def test_join_step_idle_side_follows_the_other_one_and_older_records_are_late_af
     assert [output.topic for output in outputs] == ["join-late", "joined"]
 
 
+@pytest.mark.parametrize("order", [[[LEFT], [RIGHT]], [[RIGHT], [LEFT]], [Side]], ids=["left", "right", "both"])
+def test_join_step_both_sides_idle_in_any_order_have_the_same_verdicts(order: list[list[Side]]) -> None:
+    run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
+    run.append(LEFT, record("a", 100))
+    run.append(RIGHT, record("b", 150), record("c", 200))
+    run.now += 1000
+    for ends in order:
+        run.commit(at_end=ends)
+    assert [unmatched["id"] for unmatched in run.texts("unmatched-left")] == ["a"]
+    assert [unmatched["id"] for unmatched in run.texts("unmatched-right")] == ["b"]
+    outputs = run.append(LEFT, record("b", 150), record("c", 200))
+    assert [output.topic for output in outputs] == ["join-late", "joined"]
+
+
 def test_join_step_partition_with_only_invalid_records_becomes_idle() -> None:
     run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
     run.commit(at_end=Side)

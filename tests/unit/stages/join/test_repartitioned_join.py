@@ -44,6 +44,17 @@ def test_repartitioned_join_silent_topic_follows_the_other_one_after_the_idle_ti
     assert stages.join.step.idle(PARTITIONS[RIGHT])
 
 
+def test_repartitioned_join_both_topics_silent_have_the_verdicts_of_the_higher_watermark() -> None:
+    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
+    stages.write(LEFT, 0, record("a", 100))
+    stages.write(RIGHT, 0, record("b", 150), record("c", 200))
+    stages.join.now += TIMEOUT_MS
+    for side in Side:
+        stages.write(side, 0)
+    stages.run()
+    assert (ids(stages.join, "unmatched-left"), ids(stages.join, "unmatched-right")) == (["a"], ["b"])
+
+
 def test_repartitioned_join_silent_topic_of_which_a_partition_is_active_waits_for_it() -> None:
     stages = RepartitionedJoin(PLAIN, 2, idle_timeout_ms=TIMEOUT_MS)
     stages.write(RIGHT, 0, record("x", 5))
