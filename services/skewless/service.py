@@ -123,7 +123,7 @@ def _prepare(start: StageStart, instance: int, file: Path | None, monitor: Stage
         )
     _check_former_inputs(start, built)
     monitor.follow(runtime)
-    watcher = ConfigWatcher(file, os.environ, settings) if file else None
+    watcher = ConfigWatcher(file, os.environ, settings, start.stage.section) if file else None
     return _PreparedStage(start.stage.name, instance, built, runtime, watcher, monitor)
 
 

@@ -112,7 +112,7 @@ def test_config_following_workers_beyond_the_running_sketch_are_refused_until_a_
     file = tmp_path / "pipeline.yaml"
     file.write_text(text % (8, 50))
     settings = loader.load(file, {})
-    live = ConfigWatcher(file, {}, settings)
+    live = ConfigWatcher(file, {}, settings, "router")
     step = cast("RouterStep", build(in_memory("router", settings, 1)).step)
     # The new file is valid, but this process still has the small sketch.
     for workers, size, expected in ((12, 5_000, None), (9, 50, 9)):

@@ -13,7 +13,7 @@ from typing import Any
 from skewless.algorithms import grouping
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.state_layout import state_schema_of
+from skewless.config.state_layout import schema_of_stage
 from skewless.errors import ConfigurationError
 from skewless.wire.state_schema import incompatibilities
 
@@ -23,12 +23,13 @@ WORKERS = "router.workers"
 
 
 class ConfigWatcher:
-    """Reports changes of the number of workers in a settings file."""
+    """Reports changes of the number of workers in a settings file. `section` is that of the stage that runs."""
 
-    def __init__(self, file: Path, environ: Mapping[str, str], settings: PipelineSettings) -> None:
+    def __init__(self, file: Path, environ: Mapping[str, str], settings: PipelineSettings, section: str) -> None:
         self._file = file
         self._environ = environ
         self._settings = settings
+        self._section = section
         self._workers = settings.router.workers
         self._last_content: bytes | None = None
         self._loaded_content: bytes | None = None
@@ -66,7 +67,8 @@ class ConfigWatcher:
         other_changes = [path for path in changes if path != WORKERS]
         if other_changes and other_changes != self._reported_changes:
             log.warning("%s: takes effect after a restart: %s", self._file, ", ".join(other_changes))
-            if lines := list(incompatibilities(state_schema_of(self._settings), state_schema_of(settings))):
+            before, after = (schema_of_stage(each, self._section) for each in (self._settings, settings))
+            if lines := list(incompatibilities(before, after)):
                 log.warning(
                     "%s: incompatible with existing state, a restart will fail: %s", self._file, "; ".join(lines)
                 )

@@ -33,7 +33,7 @@ def text(workers: object, max_workers: int = 16, more: str = "") -> str:
 
 def live(file: Path, environ: Mapping[str, str] | None = None) -> ConfigWatcher:
     environ = environ or {}
-    made = ConfigWatcher(file, environ, loader.load(file, environ))
+    made = ConfigWatcher(file, environ, loader.load(file, environ), "router")
     assert polls(made) == []
     return made
 
@@ -56,7 +56,7 @@ def test_config_watcher_new_workers_are_returned_and_logged_once(file: Path, out
 def test_config_watcher_change_before_the_first_poll_is_returned(file: Path) -> None:
     settings = loader.load(file, {})
     file.write_text(text(5))
-    assert polls(ConfigWatcher(file, {}, settings)) == [5]
+    assert polls(ConfigWatcher(file, {}, settings, "router")) == [5]
 
 
 def test_config_watcher_swapped_symbolic_link_is_followed(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_config_watcher_invalid_file_is_reported_once_and_changes_nothing(
 def test_config_watcher_unset_max_workers_stay_those_of_the_topic(file: Path, output: pytest.LogCaptureFixture) -> None:
     settings = loader.load(file, {})
     of_topic = settings.worker_input.model_copy(update={"max_workers": 64})
-    tested = ConfigWatcher(file, {}, settings.model_copy(update={"worker_input": of_topic}))
+    tested = ConfigWatcher(file, {}, settings.model_copy(update={"worker_input": of_topic}), "router")
     file.write_text("name: p\nsource: {topic: t}\nrouter: {workers: 40}\n")
     assert polls(tested) == [40]
     assert [message for message in output.messages if "restart" in message] == []

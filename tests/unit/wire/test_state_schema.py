@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -317,7 +319,7 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
     file = tmp_path / "pipeline.yaml"
     settings = PipelineSettings.model_validate(BASE)
     file.write_text("{name: p, source: {topic: t}, aggregator: {emit: final}, worker_input: {max_workers: 65}}")
-    live = ConfigWatcher(file, {}, settings)
+    live = ConfigWatcher(file, {}, settings, "aggregator")
     assert [live.poll(), live.poll()] == [None, None]
     assert "aggregator.emit: is final, was updates; worker_input.max_workers: is 65, was 16" in caplog.text
     assert "a restart will fail" in caplog.text
@@ -377,6 +379,16 @@ def test_join_schema_of_changed_settings_names_them(changes: dict[str, Any], exp
         for more in ({}, changes)
     )
     assert list(incompatibilities(before, after)) == expected
+
+
+def test_config_watcher_incompatible_file_of_a_join_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps({"name": "p", "join": JOIN | {"apart_s": 2}}))
+    live = ConfigWatcher(file, {}, PipelineSettings.model_validate({"name": "p", "join": JOIN}), "join")
+    assert [live.poll(), live.poll()] == [None, None]
+    assert "a restart will fail: join.apart_s: is 2.0, was 1.0; join.sync_delay_s: is 2.0" in caplog.text
 
 
 def join_with_topics(left: str, right: str) -> AnySchema:
