@@ -15,7 +15,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.jars import ensure
 from skewless.operations.offset_range import START, source_ranges
-from skewless.spark import batch_pipeline, kafka_options, kafka_source
+from skewless.spark import batch_pipeline, kafka_source
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +50,7 @@ def batch(spark: SparkSession, settings: PipelineSettings, paths: Sequence[str |
         records = kafka_source.of_files(spark, [_uri(path) for path in paths], settings)
     else:
         ranges = source_ranges(OffsetReader(settings.kafka), settings, START, "latest")
-        read = kafka_options.read(spark, settings.kafka, ranges, headers=settings.splitter.reads_headers)
-        records = kafka_source.of_source(read, settings)
+        records = kafka_source.of_ranges(spark, ranges, settings)
     answer = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now=round(time.time() * 1000)))
     rows = batch_pipeline.results(answer, settings)
     return Batch(rows, answer.records, answer.tuples, answer.late, answer.invalid, answer.close)

@@ -67,14 +67,11 @@ class Folder:
                 "another folder"
             )
 
-    @staticmethod
-    def rows(result: BatchResult, settings: PipelineSettings, partitions: int | None) -> DataFrame:
-        """Return the rows to write. `partitions`: as for `batch_pipeline.results`."""
-        rows = batch_pipeline.results(result, settings, partitions)
-        return rows if settings.aggregator.top is None else batch_pipeline.with_ranks(rows, settings)
-
-    def write(self, rows: DataFrame) -> dict[str, Any]:
+    def write(self, result: BatchResult, settings: PipelineSettings) -> dict[str, Any]:
         """Write the results, and return their number and first and last window."""
+        rows = batch_pipeline.results(result, settings)
+        if settings.aggregator.top is not None:
+            rows = batch_pipeline.with_ranks(rows, settings)
         observation = Observation()
         writer = rows.observe(observation, *_size_columns()).drop("partition").write
         writer.mode("overwrite" if self.overwrite else "errorifexists").format(self.format).save(self.path)
@@ -104,32 +101,20 @@ class Topic:
     """Results as records like those of `aggregates`, each at least once, in the key's partition there."""
 
     name: str
-    settings: PipelineSettings
+    partitions: int
 
-    def check(self, records: DataFrame) -> None:
-        """Do nothing: an existing topic may be appended to."""
-
-    @staticmethod
-    def rows(result: BatchResult, settings: PipelineSettings, partitions: int | None) -> DataFrame:
-        """Return the rows to write. `partitions`: as for `batch_pipeline.results`."""
-        return batch_pipeline.records(result, settings, partitions)
-
-    def write(self, rows: DataFrame) -> dict[str, Any]:
+    def write(self, result: BatchResult, settings: PipelineSettings) -> dict[str, Any]:
         """Write the results, and return their number and first and last window.
 
         Spark's Kafka sink sets no timestamps, so the records have the time of writing.
         """
         # Cached instead of observed: Spark's Kafka sink does not update an Observation.
-        cached = rows.persist(StorageLevel.DISK_ONLY)
-        self._send(cached)
+        cached = batch_pipeline.records(result, settings, self.partitions).persist(StorageLevel.DISK_ONLY)
+        key = batch_pipeline.record_key().cast("binary").alias("key")
+        kafka_options.write(cached.select(key, "value", _headers(), "partition"), settings.kafka, self.name)
         sizes = cached.agg(*_size_columns()).collect()[0]
         cached.unpersist()
         return dict(sizes.asDict())
-
-    def _send(self, rows: DataFrame) -> None:
-        key = batch_pipeline.record_key().cast("binary").alias("key")
-        records = rows.select(key, "value", _headers(), "partition")
-        kafka_options.write(records, self.settings.kafka, self.name)
 
 
 def _headers() -> Column:
@@ -141,19 +126,18 @@ def _headers() -> Column:
     return F.array(*pairs).alias("headers")
 
 
-def run(
-    records: DataFrame, settings: PipelineSettings, target: Folder | Topic, *, now: int, partitions: int | None = None
-) -> dict[str, Any]:
+def run(records: DataFrame, settings: PipelineSettings, target: Folder | Topic, *, now: int) -> dict[str, Any]:
     """Compute the results of records (see `kafka_source`), write them, and return the report.
 
-    `now`: wall-clock time in ms, used to detect timestamps too far in the future; `partitions`: number of partitions of
-    the target topic. Raises CheckFailedError, and writes nothing, if no record contains a tuple.
+    `now`: wall-clock time in ms, used to detect timestamps too far in the future. Raises ConfigurationError if the
+    results cannot be written to a folder, and CheckFailedError, and writes nothing, if no record contains a tuple.
     """
-    target.check(records)
+    if isinstance(target, Folder):
+        target.check(records)
     result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now))
     try:
         _check_has_tuples(result)
-        return counts(result) | target.write(target.rows(result, settings, partitions))
+        return counts(result) | target.write(result, settings)
     finally:
         result.close()
 

@@ -21,7 +21,9 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import NOT_FINAL
+from skewless.spark import kafka_options
 from skewless.spark.failures import EXCEPTION_PREFIX
+from skewless.spark.kafka_options import TopicRanges
 
 ERRORS = "__skewless.errors."
 """Prefix of the headers of dead letters."""
@@ -49,6 +51,12 @@ def of_topic(records: DataFrame, splitter: ParsingSettings, *, several: bool = F
 def of_source(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Convert rows of the source topics as `of_topic` does. Partitions have names unless there is only one topic."""
     return of_topic(records, settings.splitter, several=settings.has_several_sources)
+
+
+def of_ranges(spark: SparkSession, ranges: TopicRanges, settings: PipelineSettings) -> DataFrame:
+    """Read these offsets of the source topics."""
+    read = kafka_options.read(spark, settings.kafka, ranges, headers=settings.splitter.reads_headers)
+    return of_source(read, settings)
 
 
 def _name(topic: str, partition: str) -> Column:

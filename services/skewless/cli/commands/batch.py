@@ -19,11 +19,9 @@ from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.job_runner import check_start, spark_running
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.consumer.offsets import OffsetRanges
-    from skewless.spark.batch_job import Folder, Topic
+    from skewless.spark.batch_job import Folder
 
 _EPILOG = """\b
 Without --input the committed records of the pipeline's source topic are read. WHERE is source.start (the offsets at
@@ -123,14 +121,23 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
     if output_topic == settings.topic("aggregates"):
         # Otherwise the result of an open window would follow a newer one of the stream, and count as the newest.
         wait_until_stopped(settings, lambda line: click.echo(line, err=True), topology.QUERIED_STAGES)
-    ranges = {} if inputs else _source_ranges(settings, start or START, end or "latest")
-    partitions = _partitions(settings, output_topic)
-    with spark_running("batch", with_format(table_format, spark)) as session:
-        from skewless.spark.batch_job import run
+    from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.spark import kafka_source
+    from skewless.spark.batch_job import Folder, Topic, run
 
-        records = _records(session, settings, inputs, ranges)
-        target = _target(settings, out, table_format, output_topic, overwrite=overwrite)
-        report = run(records, settings, target, now=round(time.time() * 1000), partitions=partitions)
+    ranges = {} if inputs else _source_ranges(settings, start or START, end or "latest")
+    target = (
+        Topic(output_topic, len(OffsetReader(settings.kafka).begin(output_topic)))
+        if output_topic
+        else Folder(out or "", table_format, overwrite=overwrite)
+    )
+    with spark_running("batch", with_format(table_format, spark)) as session:
+        records = (
+            kafka_source.of_files(session, inputs, settings)
+            if inputs
+            else kafka_source.of_ranges(session, ranges, settings)
+        )
+        report = run(records, settings, target, now=round(time.time() * 1000))
     source = {"files": inputs} if inputs else _read_topics(settings, ranges)
     report = {"pipeline": settings.name, "source": source, "written_to": out or output_topic, **report}
     click.echo(json.dumps(report) if as_json else _text(report))
@@ -183,33 +190,6 @@ def _read_topics(settings: PipelineSettings, ranges: Mapping[str, OffsetRanges])
     only = settings.aggregated.topic
     topics: dict[str, Any] = {"topics": list(ranges)} if only is None else {"topic": only}
     return {**topics, "offsets": by_partition(settings, ranges)}
-
-
-def _partitions(settings: PipelineSettings, topic: str | None) -> int | None:
-    from skewless.kafka.consumer.offsets import OffsetReader
-
-    return len(OffsetReader(settings.kafka).begin(topic)) if topic else None
-
-
-def _records(
-    spark: SparkSession, settings: PipelineSettings, inputs: tuple[str, ...], ranges: Mapping[str, OffsetRanges]
-) -> DataFrame:
-    from skewless.spark import kafka_options, kafka_source
-
-    if inputs:
-        return kafka_source.of_files(spark, inputs, settings)
-    records = kafka_options.read(spark, settings.kafka, ranges, headers=settings.splitter.reads_headers)
-    return kafka_source.of_source(records, settings)
-
-
-def _target(
-    settings: PipelineSettings, out: str | None, table_format: str, topic: str | None, *, overwrite: bool
-) -> Folder | Topic:
-    from skewless.spark.batch_job import Folder, Topic
-
-    if topic:
-        return Topic(topic, settings)
-    return Folder(out or "", table_format, overwrite=overwrite)
 
 
 def _text(report: dict[str, Any]) -> str:
