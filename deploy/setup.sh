@@ -19,7 +19,7 @@ make_venv() {
     "$python" -m venv --clear .venv >/dev/null 2>&1 && return
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing python3-venv with apt-get"
-        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; } >/dev/null 2>&1
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; } >/dev/null 2>&1 || true
     fi
     "$python" -m venv --clear .venv || fail "$python cannot create a virtual environment: install its venv module"
 }
