@@ -19,7 +19,7 @@ export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
 # source. The libraries are also published as modules, so this module replaces them by the published versions.
 write_module() {
     cd "$source"
-    [ -e go.sum ] && return
+    [ -e .complete ] && return
     printf 'module localhost/kubernetes\n\ngo %s\n\nrequire k8s.io/kubernetes v%s\n\ntool (\n' "$GO" "$KUBERNETES" >go.mod
     for name in $PROGRAMS; do echo "	k8s.io/kubernetes/cmd/$name" >>go.mod; done
     echo ')' >>go.mod
@@ -28,6 +28,7 @@ write_module() {
         go mod edit -replace "$library=$library@v0.${KUBERNETES#1.}"
     done
     go mod tidy
+    touch .complete
 }
 
 flags() {

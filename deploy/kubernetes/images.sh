@@ -26,6 +26,13 @@ source_of() { (cd "$root" && { git ls-files -s $SOURCES; git diff HEAD -- $SOURC
 
 build() { buildah bud --layers --format docker --runtime runc --ulimit nofile=20000:20000 --network host "$@"; }
 
+# An archive with its final name is complete. podman refuses to write to an archive that exists.
+save() {
+    rm -f "$1.new"
+    podman save --quiet --format docker-archive --output "$1.new" "$2" >&2
+    mv "$1.new" "$1"
+}
+
 # Debian's Python of the same version, with the paths of the official base image.
 make_substitute() {
     podman image exists "$SUBSTITUTE" && return
@@ -61,7 +68,7 @@ make_pause() {
     cc -Os -static -o "$context/pause" "$here/pause.c"
     printf '%s\n' 'FROM scratch' 'COPY pause /pause' 'ENTRYPOINT ["/pause"]' >"$context/Containerfile"
     build --quiet --tag localhost/pause:1 "$context" >/dev/null
-    podman save --quiet --format docker-archive --output "$images/pause.tar" localhost/pause:1
+    save "$images/pause.tar" localhost/pause:1
     rm -r "$context"
 }
 
@@ -83,8 +90,8 @@ make_kafka() {
     chmod +x "$context/bin"/*
     printf '%s\n' 'FROM localhost/skewless-java' 'COPY . /opt/kafka' 'ENTRYPOINT []' >"$context/Containerfile"
     build --quiet --tag "localhost/apache/kafka:$kafka" "$context" >/dev/null
-    rm -f "$images/kafka-"*.tar
-    podman save --quiet --format docker-archive --output "$images/kafka-$kafka.tar" "localhost/apache/kafka:$kafka"
+    rm -f "$images/kafka-"*
+    save "$images/kafka-$kafka.tar" "localhost/apache/kafka:$kafka"
     rm -r "$context"
 }
 
@@ -98,9 +105,8 @@ make_image() {
     [ "$target" = slim ] || tag=$tag-$target
     build --target "$target" --tag "$tag" -f "$root/deploy/Containerfile" \
         --build-arg PYTHON="$PYTHON" --build-arg VERSION="$version" --build-arg REVISION="$revision" "$root" >&2
-    rm -f "$images/$target-"*.tar
-    podman save --quiet --format docker-archive --output "$archive.new" "$tag" >&2
-    mv "$archive.new" "$archive"
+    rm -f "$images/$target-"*
+    save "$archive" "$tag"
 }
 
 source=$(source_of)
