@@ -128,4 +128,4 @@ release: $(READY)  ## Build wheel, source distribution, chart and checksums in d
 	@REGISTRY="$(REGISTRY)" IMAGES="$(IMAGES)" HOMEPAGE="$(HOMEPAGE)" deploy/release.sh
 
 clean:  ## Remove .venv and the caches of the tools
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
