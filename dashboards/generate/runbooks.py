@@ -201,8 +201,8 @@ tuple. The wait in the source topic is not included.
 
 - In *Pipeline* see *Lag in time by stage* after the splitter. The stage that is busy all the time (*Busy time by
   stage*) is the bottleneck: see *SkewlessLagGrowing*.
-- If all stages are back-pressured, the brokers are slow: see in *Stage* *Time of a commit*, and *Throttling and queued
-  records* for a quota.
+- If all stages are back-pressured, the brokers are slow: see in *Stage* *Time of a commit*, and *Throttling* for a
+  quota.
 - The clocks of splitters and aggregators may differ.
 """,
     "SkewlessMemoryNearLimit": """

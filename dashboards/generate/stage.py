@@ -66,16 +66,15 @@ def _time_panels() -> Iterator[Panel]:
         ),
         Query(total(select("skewless_client_queue_bytes", stage=STAGE), "client"), "{{client}}"),
     )
+    throttled = rate(select("skewless_client_throttle_seconds_total", stage=STAGE))
     yield line_panel(
         PanelDescription(
-            "Throttling and queued records",
-            "Share of the time for which brokers throttle the clients, and records in the queues of librdkafka.",
-            "short",
+            "Throttling",
+            "Share of the time for which brokers throttle the clients of the most throttled process. The shares of"
+            " several brokers add up.",
+            "percentunit",
         ),
-        Query(
-            total(rate(select("skewless_client_throttle_seconds_total", stage=STAGE)), "client"), "{{client}} throttled"
-        ),
-        Query(total(select("skewless_client_queue_records", stage=STAGE), "client"), "{{client}} records"),
+        Query(maximum(throttled, "client"), "{{client}}"),
     )
 
 
@@ -175,10 +174,12 @@ def _process_panels() -> Iterator[Panel]:
     yield line_panel(
         PanelDescription(
             "Waiting and restoring",
-            "Batches in flight, changelog records read per second, and what remains of restores in progress.",
+            "Batches in flight, records in the queues of librdkafka, changelog records read per second, and what remains"
+            " of restores in progress.",
             "short",
         ),
         Query(total(select("skewless_in_flight_batches", stage=STAGE)), "batches in flight"),
+        Query(total(select("skewless_client_queue_records", stage=STAGE), "client"), "records of the {{client}}"),
         Query(total(rate(select("skewless_restored_records_total", stage=STAGE))), "records restored"),
         Query(total(select("skewless_restore_remaining_records", stage=STAGE)), "records remaining"),
         Query(total(rate(select("skewless_restore_duration_seconds_count", stage=STAGE))), "restores"),
