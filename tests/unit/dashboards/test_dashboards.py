@@ -349,6 +349,19 @@ def test_tuples_panel_of_the_pipeline_shows_stages_that_count_its_tuples_alone(t
     assert problems_of_values(requested, series, {"Tuples by stage": expected}, "5m", tmp_path) == ""
 
 
+def test_throttling_panel_of_two_processes_shows_the_share_of_the_most_throttled_one(tmp_path: Path) -> None:
+    labels = 'job="j", pipeline="p", stage="splitter", client="producer"'
+    series = [
+        {
+            "series": f'skewless_client_throttle_seconds_total{{{labels}, instance="{growth}"}}',
+            "values": f"0+{growth}x20",
+        }
+        for growth in (3, 12)
+    ]
+    expected = {"Throttling": [{"labels": '{client="producer"}', "value": 12 / 15}]}
+    assert problems_of_values(panels(UIDS["skewless-stage"]), series, expected, "5m", tmp_path) == ""
+
+
 @pytest.mark.parametrize(
     ("rows", "peak_to_mean", "imbalance"),
     [((0, 0), [], []), ((45, 15), [{"labels": "{}", "value": 1.5}], [{"labels": "{}", "value": 0.25}])],
