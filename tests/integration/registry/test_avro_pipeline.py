@@ -138,12 +138,16 @@ def processed(tested: Pipeline) -> int:
 def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
     broker: str, registry_server: RegistryServer, tmp_path: Path, status: int | None, words: str
 ) -> None:
-    """Also if an ingress in front of the registry has no route to it, and answers itself."""
+    """Also if an ingress in front of the registry has no route to it, and answers itself.
+
+    The records that wait are more than may be in flight.
+    """
     subject = f"{tmp_path.name}-value"
     known, unknown = registry_server.register(subject, FIRST), registry_server.register(subject, RENAMED)
     gate = Gate(registry_server.port, port=free_ports(1)[0])
-    tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{gate.port}{API}")
-    before, after = clicks(200, 1), clicks(200, 2)
+    transport = {"max_in_flight_bytes": 2**16}
+    tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{gate.port}{API}", transport=transport)
+    before, after = clicks(200, 1), clicks(12_000, 2)
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(contextlib.ExitStack())
         opened.enter_context(gate.running())
@@ -157,13 +161,15 @@ def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
         if status is None:
             opened.close()
         gate.status, gate.content = status, b"<html><h1>404 page not found</h1></html>"
-        # Partition 0 goes on with a cached schema, partition 1 waits.
-        choice = {0: (FIRST, known), 1: (RENAMED, unknown)}
-        tested.source.send((at, written(*choice[at], record)) for at, record in after)
-        cached = sum(at == 0 for at, _ in after)
+        # Partition 1 waits, partition 0 goes on with a cached schema.
+        held = [(at, written(RENAMED, unknown, record)) for at, record in after if at == 1]
+        cached = [(at, written(FIRST, known, record)) for at, record in after if at == 0]
+        assert sum(len(value) for _, value in held) > transport["max_in_flight_bytes"]
+        tested.source.send(held)
         log = tested.folder / "splitter-0.log"
-        until(lambda: processed(tested) == len(before) + cached, each=poll)
         until(lambda: f"waits for schema {unknown}: " in log.read_text() and words in log.read_text(), each=poll)
+        tested.source.send(cached)
+        until(lambda: processed(tested) == len(before) + len(cached), each=poll)
         port = supervisor.processes["splitter-0"].metrics_port
         until(lambda: f"waits for schema {unknown}: " in (found := readiness(port)) and words in found, each=poll)
         assert tested.count("dead-letters") == 0
