@@ -137,18 +137,7 @@ class WatermarkTracker:
 
         If all are idle, return the maximum of their watermarks. If all have ended, return MAX_WATERMARK.
         """
-        return self._combined(*self._current())
-
-    def _combined(self, watermarks: NDArray[np.int64], idle: NDArray[np.bool_]) -> int | None:
-        not_ended = watermarks[watermarks != MAX_WATERMARK]
-        if not not_ended.size:
-            return MAX_WATERMARK
-        counted = watermarks[self._counted(watermarks, idle)]
-        # If all are idle, only the maximum does not depend on the split into batches: if the partition with the highest
-        # watermark becomes idle last, the minimum over the active partitions was that watermark before. No window
-        # closes early, because idle partitions do not hold the watermark back.
-        combined = int(counted.min() if counted.size else not_ended.max())
-        return None if combined == UNINITIALIZED else combined
+        return self.state().watermark
 
     def slowest(self) -> list[int]:
         """Return the upstream partitions that hold the watermark back: those without one, or with the lowest one."""
@@ -159,13 +148,6 @@ class WatermarkTracker:
         found: list[int] = np.flatnonzero(counted & (watermarks == watermarks[counted].min())).tolist()
         return found
 
-    def unreported(self) -> list[int]:
-        """Return the upstream partitions that hold the watermark back because they have none."""
-        watermarks, idle = self._current()
-        counted = self._counted(watermarks, idle)
-        found: list[int] = np.flatnonzero(counted & (watermarks == UNINITIALIZED)).tolist()
-        return found
-
     def state(self) -> WatermarkState:
         """Return the watermark, and whether all upstream partitions that have not ended are idle.
 
@@ -173,9 +155,14 @@ class WatermarkTracker:
         """
         watermarks, idle = self._current()
         ended = watermarks == MAX_WATERMARK
-        return WatermarkState(
-            self._combined(watermarks, idle), bool(idle.any() if ended.all() else (idle | ended).all())
-        )
+        if ended.all():
+            return WatermarkState(MAX_WATERMARK, bool(idle.any()))
+        counted = watermarks[self._counted(watermarks, idle)]
+        # If all are idle, only the maximum does not depend on the split into batches: if the partition with the highest
+        # watermark becomes idle last, the minimum over the active partitions was that watermark before. No window
+        # closes early, because idle partitions do not hold the watermark back.
+        combined = int(counted.min() if counted.size else watermarks[~ended].max())
+        return WatermarkState(None if combined == UNINITIALIZED else combined, bool((idle | ended).all()))
 
     def are_inactive(self, partitions: Iterable[int]) -> bool:
         """Return whether all of some upstream partitions are idle or have ended."""

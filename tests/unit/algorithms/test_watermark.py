@@ -78,9 +78,8 @@ def test_watermark_tracker_watermark_of_an_idle_partition_makes_it_active_even_w
 def test_watermark_tracker_slowest_are_the_active_partitions_without_or_with_the_lowest_watermark() -> None:
     tracker = WatermarkTracker(4)
     tracker.update({0: 10, 1: 5, 3: 5})
-    assert tracker.slowest() == tracker.unreported() == [2]
+    assert tracker.slowest() == [2]
     tracker.update({2: 20})
-    assert tracker.unreported() == []
     assert tracker.slowest() == [1, 3]
     tracker.update({}, idle=[1, 3])
     assert tracker.slowest() == [0]

@@ -298,14 +298,14 @@ class JoinStep(MultiInputStep):
         behind = [
             (partition, source, source.merged)
             for partition, source in self._sources.items()
-            if source.merged is not None and source.merged.unreported()
+            if source.merged is not None and source.merged.watermark() is None
         ]
         # An answer is given once, and is for all partitions of its side.
         asked = {self._side(partition) for partition, _, _ in behind}
         known = {side: self.first_states(side) for side in asked}
         for partition, source, merged in behind:
             side = self._side(partition)
-            states = {number: known[side][number] for number in merged.unreported() if number in known[side]}
+            states = {number: known[side][number] for number in merged.slowest() if number in known[side]}
             merged.update(
                 {number: state.watermark for number, state in states.items() if state.watermark is not None},
                 [number for number, state in states.items() if state.idle and self._becomes_idle],
