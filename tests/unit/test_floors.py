@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -164,6 +165,13 @@ def test_floors_every_entry_exists() -> None:
     names = {module_of(path) for path in modules()}
     assert entries <= names
     assert {name.split(".")[0] for name in names if name} == {entry.split(".")[0] for entry in entries}
+
+
+def test_contributing_page_lists_the_floors() -> None:
+    page = (SERVICES.parent / "CONTRIBUTING.md").read_text()
+    shown = [re.findall(r"`([^`]+)`", row) for row in re.findall(r"^\| \d+ \| (.*?) \|", page, re.MULTILINE)]
+    listed = [{name.removesuffix(".py").replace("/", ".") for name in row} for row in shown]
+    assert listed == [{re.sub(r"^stages\..*", "stages", entry) for entry in floor} for floor in FLOORS]
 
 
 def not_in(path: Path, *allowed: str) -> Names:
