@@ -46,7 +46,7 @@ def build(start: StageStart) -> BuiltStage:
         headers=writer.headers,
     )
     progress = ReadProgress()
-    restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides, writers, progress)
+    restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), rules, writers, progress)
     step = JoinStep(rules)
     if writers is not None:
         read = partial(first_states, pipeline.kafka, writers, rules.join)

@@ -18,6 +18,7 @@ from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.join_records import SideRules, read_records
+from skewless.stages.join.step import JoinStepRules
 from skewless.wire.join_changelog import (
     block_of,
     decode_checkpoint,
@@ -34,26 +35,27 @@ from skewless.wire.topic_partition import TopicPartition
 def restore_from(
     kafka: KafkaSettings,
     changelog: str,
-    sides: Mapping[Side, SideRules],
+    rules: JoinStepRules,
     writers: Mapping[Side, tuple[str, str]] | None,
     progress: ReadProgress,
 ) -> Callable[[TopicPartition, str | None], State]:
     """Return a function that restores an input partition from its checkpoint. `changelog` is a full topic name.
 
-    `writers` has group and input topic of the stages left and right, if they write the input topics.
+    `writers` has group and input topic of the stages left and right, if they write the input topics. A bounded run asks
+    which partitions they have processed to their ends.
     """
-    sides_by_topic = {rules.topic: (side, rules) for side, rules in sides.items()}
+    sides = {side_rules.topic: (side, side_rules) for side, side_rules in rules.sides.items()}
 
     def restore(partition: TopicPartition, checkpoint: str | None) -> State:
-        side, rules = sides_by_topic[partition.topic]
+        side, side_rules = sides[partition.topic]
         written = read_compacted(
             kafka, changelog, partition.partition, lambda key: block_of(key, side.value) is not None, progress
         )
         blocks = held_blocks(written, side.value, decode_checkpoint(checkpoint).version)
         empty = [empty_block_row(block) for block, bitmap in blocks.items() if not bitmap]
-        if writers is not None and checkpoint is not None:
+        if rules.drain and writers is not None and checkpoint is not None:
             empty.append(processed_row(_processed(kafka, *writers[side])))
-        return [*_held_records(kafka, partition, rules, held_offsets(blocks), merged=writers is not None), *empty]
+        return [*_held_records(kafka, partition, side_rules, held_offsets(blocks), merged=writers is not None), *empty]
 
     return restore
 

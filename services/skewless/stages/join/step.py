@@ -121,7 +121,7 @@ class JoinStep(MultiInputStep):
             source.merged.forget(ended)
             if not self._becomes_idle:
                 source.merged.forget_idle()
-            source.ended_before = ended & set(processed) if self._rules.drain else frozenset()
+            source.ended_before = ended & set(processed)
         self._sources[partition] = source
         opposite = self._partition(self._side(partition).opposite, partition.partition)
         if opposite in self._sources:

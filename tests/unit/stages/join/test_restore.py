@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from helpers.join_stage import PARTITIONS, TOPICS, step_rules
+from skewless.algorithms.join.window_join import Side
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BrokerError
+from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.parsing.join_records import side_rules
-from skewless.stages.join.restore import _records
+from skewless.stages.join import restore
+from skewless.stages.join.restore import _records, restore_from
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -25,3 +29,17 @@ def test_join_restore_held_record_that_cannot_be_read_any_more_is_named() -> Non
     batch = MessageBatch.of_outputs(TopicPartition("views", 1), outputs, 0, first_offset=40)
     with pytest.raises(BrokerError, match=r"topic views partition 1 offset 41: time .*, and it waits for a partner"):
         _records(batch, rules, merged=False)
+
+
+@pytest.mark.parametrize(("drain", "asked"), [(False, []), (True, ["ads.left"])])
+def test_join_restore_asks_for_processed_partitions_in_a_bounded_run_only(
+    monkeypatch: pytest.MonkeyPatch, *, drain: bool, asked: list[str]
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(restore, "read_compacted", lambda *_: ())
+    monkeypatch.setattr(restore, "_processed", lambda _kafka, group, _topic: found.append(group) or [])
+    writers = {side: (f"ads.{side.value}", TOPICS[side]) for side in Side}
+    rules = step_rules(SETTINGS.joined.rules(), drain=drain)
+    restored = restore_from(SETTINGS.kafka, "ads.join-changelog", rules, writers, ReadProgress())
+    restored(PARTITIONS[Side.LEFT], "[1]")
+    assert found == asked
