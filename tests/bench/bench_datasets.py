@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,9 +130,16 @@ class Bench:
 
     def _found(self, settings: PipelineSettings) -> dict[str, Any]:
         scope = find(OffsetReader(settings.kafka), settings)
-        written = audit_job.read(self.spark, settings, scope.source_ranges, scope.offset_ranges, scope.closed_until)
-        with audit_job.compared(written, settings) as comparison:
-            entries = comparison.report
+        written = audit_job.read(
+            self.spark,
+            settings,
+            source_ranges=scope.source_ranges,
+            offset_ranges=scope.offset_ranges,
+            closed_until=scope.closed_until,
+            ranks_closed_until=scope.ranks_closed_until,
+        )
+        with closing(audit_job.answer_of(written, settings)) as answer:
+            entries = audit_job.compare(written, answer, settings)
         keys: Counter[str] = Counter()
         for (_, key), count in read_counts(settings).items():
             keys[key] += count

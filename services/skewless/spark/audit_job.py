@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -50,16 +49,19 @@ class PipelineOutput:
     """As `closed_until`, of topic `top`."""
 
 
-def read(
+def read(  # noqa: PLR0913 - by name
     spark: SparkSession,
     settings: PipelineSettings,
+    *,
     source_ranges: TopicRanges,
     offset_ranges: TopicRanges,
     closed_until: Mapping[int, int],
+    ranks_closed_until: Mapping[int, int],
 ) -> PipelineOutput:
     """Read input and output of a pipeline.
 
-    `source_ranges` is what to read by source topic and partition, `offset_ranges` by topic of the topology.
+    `source_ranges` is what to read by source topic and partition, `offset_ranges` by topic of the topology. The others
+    are as of `PipelineOutput`.
     """
     records = kafka_options.read(spark, settings.kafka, source_ranges, headers=settings.splitter.reads_headers)
     written = {
@@ -70,8 +72,9 @@ def read(
     }
     aggregates = results_as_json(written["aggregates"], settings)
     has_dead_letters = any(first < end for first, end in offset_ranges["dead-letters"].values())
-    dead_letters = written["dead-letters"] if has_dead_letters else None
-    return PipelineOutput(records, aggregates, dead_letters, closed_until, written.get("top"))
+    # They are read several times. Spark caches them until the session ends.
+    dead_letters = written["dead-letters"].persist(StorageLevel.DISK_ONLY) if has_dead_letters else None
+    return PipelineOutput(records, aggregates, dead_letters, closed_until, written.get("top"), ranks_closed_until)
 
 
 def results_as_json(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -105,55 +108,38 @@ def values_as_json(records: DataFrame, reader: Callable[[], ToJson]) -> DataFram
     return columns.mapInArrow(convert, columns.schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Result of an audit."""
-
-    report: dict[str, Any]
-    """The report without the offsets of the records."""
-    differences: DataFrame
-    """`kind`, `window_start`, `key`, `expected` and `found` (JSON); empty if the pipeline's results are correct."""
-    answer: BatchResult
-    """The answer with which they were compared."""
-    rank_differences: DataFrame | None
-    """As `differences`, of the ranks. `key` is the rank. None if keys are not ranked."""
+def answer_of(output: PipelineOutput, settings: PipelineSettings) -> BatchResult:
+    """Return the answer with which the output of a pipeline is compared. Close it after use."""
+    records = _with_refused(output.records, output.dead_letters, settings)
+    return batch_pipeline.answer(records, batch_pipeline.read_plan(settings, None))
 
 
-@contextlib.contextmanager
-def compared(
-    output: PipelineOutput, settings: PipelineSettings, *, since: int | None = None, first: int = 20
-) -> Iterator[Comparison]:
+def compare(  # noqa: PLR0913 - by name
+    output: PipelineOutput,
+    answer: BatchResult,
+    settings: PipelineSettings,
+    *,
+    since: int | None = None,
+    first: int = 20,
+    out: str | None = None,
+    ranks_out: str | None = None,
+) -> dict[str, Any]:
     """Compare the results per window and key; `since` (ms): leave out windows that start earlier.
 
-    The report has the `first` differences. Results that cannot be compared are counted under `left_out`, by reason.
-    Spark caches the comparison until the end of the block.
+    Returns the report without the offsets of the records, with the `first` differences. All differences are written to
+    the folder `out`, those of the ranks to `ranks_out`. Results that cannot be compared are counted under `left_out`,
+    by reason.
     """
-    dead_letters = output.dead_letters
-    if dead_letters is not None:
-        dead_letters.persist(StorageLevel.DISK_ONLY)
-    records = _with_refused(output.records, dead_letters, settings)
-    result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, None))
-    expected, names = batch_pipeline.results(result, settings), list(batch_pipeline.fields(settings))
+    expected, names = batch_pipeline.results(answer, settings), list(batch_pipeline.fields(settings))
+    sides = {"expected": names, "found": [*names, "revision"]}
     joined = _joined(expected, _latest(output.aggregates, settings), settings)
-    joined = joined.withColumn("left_out", _left_out(joined, output.closed_until, since))
-    joined = _with_expired_left_out(joined, dead_letters, settings)
-    rows = joined.withColumn("kind", _kind(settings)).persist(StorageLevel.DISK_ONLY)
-    ranks = None
-    try:
-        differences, rank_differences = differences_of(rows, expected=names, found=[*names, "revision"]), None
-        report = counts(result) | summary(rows, differences, first)
-        if output.ranks is not None:
-            ranks = _compared_ranks(output, output.ranks, expected, settings, since).persist(StorageLevel.DISK_ONLY)
-            rank_differences = differences_of(ranks, expected=names, found=[*names, "revision"])
-            report["ranks"] = summary(ranks, rank_differences, first)
-        yield Comparison(report, differences, result, rank_differences)
-    finally:
-        result.close()
-        rows.unpersist()
-        if dead_letters is not None:
-            dead_letters.unpersist()
-        if ranks is not None:
-            ranks.unpersist()
+    joined = joined.withColumn("left_out", _left_out(output.closed_until, since))
+    joined = _with_expired_left_out(joined, output.dead_letters, settings)
+    report = counts(answer) | summary(joined.withColumn("kind", _kind(names)), first, out, **sides)
+    if output.ranks is not None:
+        ranks = _compared_ranks(output, output.ranks, expected, settings, since)
+        report["ranks"] = summary(ranks, first, ranks_out, **sides)
+    return report
 
 
 def _compared_ranks(
@@ -162,10 +148,10 @@ def _compared_ranks(
     """Compare the records of topic `top` with the ranks of the results. `key` is the rank."""
     expected = batch_pipeline.with_ranks(results, settings).where("rank is not null").withColumn("partition", F.lit(0))
     joined = _joined(expected, _latest(records, settings), settings, "rank")
-    joined = joined.withColumn("left_out", _left_out(joined, output.ranks_closed_until, since))
+    joined = joined.withColumn("left_out", _left_out(output.ranks_closed_until, since))
     # A window of which the aggregator refused partials is left out as a whole: the keys may have other ranks.
     joined = _with_expired_left_out(joined, output.dead_letters, settings, ["window_start"])
-    return joined.withColumn("kind", _kind(settings))
+    return joined.withColumn("kind", _kind(batch_pipeline.fields(settings)))
 
 
 def _with_refused(records: DataFrame, dead_letters: DataFrame | None, settings: PipelineSettings) -> DataFrame:
@@ -204,13 +190,21 @@ def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings, 
     )
 
 
-def _left_out(rows: DataFrame, closed_until: Mapping[int, int], since: int | None) -> Column:
+def _left_out(closed_until: Mapping[int, int], since: int | None) -> Column:
     """Return the reason why a row cannot be compared, or null if it can."""
-    window_end = F.coalesce(rows["expected.window_end"], rows["found.window_end"])
-    limit = by_partition(closed_until, F.col("partition"))
-    is_open = limit.isNull() | ((limit < MAX_WATERMARK) & (window_end > limit))
-    is_too_old = F.col("window_start") < since if since is not None else F.lit(False)
-    return F.when(is_too_old, TOO_OLD).when(is_open, NOT_CLOSED)
+    return F.when(is_too_old(since), TOO_OLD).when(is_open(closed_until, F.col("partition")), NOT_CLOSED)
+
+
+def is_too_old(since: int | None) -> Column:
+    """Return whether the window of a row starts before `since` (ms)."""
+    return F.lit(False) if since is None else F.col("window_start") < since
+
+
+def is_open(closed_until: Mapping[int, int], partition: Column) -> Column:
+    """Return whether the window of a row is not complete. `closed_until`: as of `PipelineOutput`."""
+    limit = by_partition(closed_until, partition)
+    end = F.coalesce("expected.window_end", "found.window_end")
+    return limit.isNull() | ((limit < MAX_WATERMARK) & (end > limit))
 
 
 def by_partition(values: Mapping[int, int], partition: Column) -> Column:
@@ -251,24 +245,38 @@ def _with_expired_left_out(
     return joined.withColumn("left_out", reason).drop("refused", "span")
 
 
-def _kind(settings: PipelineSettings) -> Column:
-    """Return the kind of difference of a row, or null if it has none. NaN equals NaN, and null equals null."""
-    is_equal = F.lit(True)
-    for name in batch_pipeline.fields(settings):
-        is_equal &= F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}"))
+def _kind(names: Iterable[str]) -> Column:
+    """Return the kind of difference of a row, or null if it has none."""
     return (
         F.when(F.col("found").isNull(), MISSING)
         .when(F.col("expected").isNull(), UNEXPECTED)
-        .when(~is_equal, DIFFERENT)
+        .when(~are_equal(names), DIFFERENT)
         .when(F.col("records") > F.col("found.revision") + 1, DUPLICATE)
     )
 
 
-def differences_of(rows: DataFrame, **sides: Sequence[str]) -> DataFrame:
-    """Return the rows with a difference, with the named fields of each side as JSON, null if it is missing.
+def are_equal(names: Iterable[str]) -> Column:
+    """Return whether both sides of a row have the same fields. NaN equals NaN, and null equals null."""
+    return reduce(Column.__and__, (F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}")) for name in names))
 
-    `rows` have `window_start`, `key`, `left_out`, `kind`, and both sides.
+
+def summary(rows: DataFrame, first: int, out: str | None, **sides: Sequence[str]) -> dict[str, Any]:
+    """Return the counts of compared results, of those left out and of differences, and the `first` differences.
+
+    `rows` have `window_start`, `key`, `left_out`, `kind`, and both sides. All differences are written to the folder
+    `out`, as JSON lines, with the named fields of each side as JSON, null if it is missing.
     """
+    rows = rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        differences = _differences(rows, sides)
+        if out is not None:
+            differences.write.mode("overwrite").json(out)
+        return _counted(rows, differences, first)
+    finally:
+        rows.unpersist()
+
+
+def _differences(rows: DataFrame, sides: Mapping[str, Sequence[str]]) -> DataFrame:
     texts = [
         F.when(
             F.col(side).isNotNull(), F.to_json(F.struct(*(F.col(f"{side}.{name}").alias(name) for name in names)))
@@ -278,8 +286,7 @@ def differences_of(rows: DataFrame, **sides: Sequence[str]) -> DataFrame:
     return rows.where("left_out is null and kind is not null").select("kind", "window_start", "key", *texts)
 
 
-def summary(rows: DataFrame, differences: DataFrame, first: int) -> dict[str, Any]:
-    """Return the counts of compared results, of those left out and of differences, and the `first` differences."""
+def _counted(rows: DataFrame, differences: DataFrame, first: int) -> dict[str, Any]:
     groups = rows.groupBy("left_out", "kind").agg(F.count("*").alias("rows")).collect()
     windows = rows.where("left_out is null").agg(F.count_distinct("window_start")).first()
     left_out: dict[str, int] = {}

@@ -31,8 +31,10 @@ from skewless.spark.audit_job import (
     NOT_CLOSED,
     TOO_OLD,
     UNEXPECTED,
+    are_equal,
     by_partition,
-    differences_of,
+    is_open,
+    is_too_old,
     summary,
 )
 from skewless.spark.batch_pipeline import BatchResult
@@ -67,15 +69,6 @@ class StoredTable:
     """Offset of the input at which the table ends, by partition."""
     watermarks: Mapping[int, int]
     """With `mode: merge`: watermark of the input, by partition."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableComparison:
-    """Result of the comparison."""
-
-    report: dict[str, Any]
-    differences: DataFrame
-    """As of `audit_job.Comparison`."""
 
 
 @contextlib.contextmanager
@@ -204,25 +197,28 @@ def _hex(stored_id: Any) -> str:
     return stored_id.hex() if isinstance(stored_id, bytes) else str(stored_id)  # SQLite has text in any column
 
 
-@contextlib.contextmanager
-def compared_with_topic(
-    table: StoredTable, aggregates: DataFrame, settings: PipelineSettings, *, since: int | None, first: int
-) -> Iterator[TableComparison]:
+def compare_with_topic(  # noqa: PLR0913 - by name
+    table: StoredTable,
+    aggregates: DataFrame,
+    settings: PipelineSettings,
+    *,
+    since: int | None,
+    first: int,
+    out: str | None,
+) -> dict[str, Any]:
     """Compare the table with the newest results of topic `aggregates`, of which `aggregates` are all records.
 
-    `since` and `first`: as of `audit_job.compared`.
+    Returns the report. `since`, `first` and `out`: as of `audit_job.compare`.
     """
-    names = [*batch_pipeline.fields(settings), "revision"]
+    names = [*batch_pipeline.fields(settings), "revision", KEY_ID]
     joined = _newest(aggregates, settings).join(table.rows, "record_key", "full_outer")
     joined = joined.where("expected is not null or found is not null")
     stored_until = F.coalesce(by_partition(table.offsets, F.col("topic_partition")), F.lit(0))
-    not_stored = F.col("offset") >= stored_until
-    with _compared(joined, table.refused, F.when(not_stored, NOT_STORED), names, since, first) as comparison:
-        yield comparison
+    incomplete = F.when(F.col("offset") >= stored_until, NOT_STORED)
+    return summary(_rows(joined, table.refused, incomplete, names, since), first, out, expected=names, found=names)
 
 
-@contextlib.contextmanager
-def compared_with_answer(  # noqa: PLR0913 - by name
+def compare_with_answer(  # noqa: PLR0913 - by name
     table: StoredTable,
     answer: BatchResult,
     settings: PipelineSettings,
@@ -230,25 +226,25 @@ def compared_with_answer(  # noqa: PLR0913 - by name
     complete_until: Mapping[int, int],
     since: int | None,
     first: int,
-) -> Iterator[TableComparison]:
-    """Compare the table with the sums and counts of the batch answer.
+    out: str | None,
+) -> dict[str, Any]:
+    """Compare the table with the sums and counts of the batch answer, and return the report.
 
     `complete_until`, by partition: windows that end at or before this time are complete in the table and in the answer.
     """
     results = settings.table_settings.stored_results(settings.results)
-    names = list(batch_pipeline.fields(settings, results))
+    fields = list(batch_pipeline.fields(settings, results))
+    names = [*fields, KEY_ID]
     rows = batch_pipeline.results(answer, settings, of=results)
     expected = rows.select(
         batch_pipeline.record_key(),
         F.col("partition").alias("answer_partition"),
-        F.struct(*names).alias("expected"),
+        F.struct(*fields).alias("expected"),
     )
     joined = expected.join(table.rows, "record_key", "full_outer")
-    limit = F.coalesce(by_partition(complete_until, F.coalesce("answer_partition", "partition")), F.lit(-MAX_WATERMARK))
-    end = F.coalesce("expected.window_end", "found.window_end")
-    is_open = (limit < MAX_WATERMARK) & (end > limit)
-    with _compared(joined, table.refused, F.when(is_open, NOT_CLOSED), names, since, first) as comparison:
-        yield comparison
+    partition = F.coalesce("answer_partition", "partition")
+    incomplete = F.when(is_open(complete_until, partition), NOT_CLOSED)
+    return summary(_rows(joined, table.refused, incomplete, names, since), first, out, expected=names, found=names)
 
 
 def _newest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -260,30 +256,19 @@ def _newest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     return newest.drop("value").withColumnsRenamed({"partition": "topic_partition", "result": "expected"})
 
 
-@contextlib.contextmanager
-def _compared(  # noqa: PLR0913, PLR0917 - of this module alone
-    joined: DataFrame, refused: DataFrame, incomplete: Column, names: Sequence[str], since: int | None, first: int
-) -> Iterator[TableComparison]:
+def _rows(
+    joined: DataFrame, refused: DataFrame, incomplete: Column, names: Sequence[str], since: int | None
+) -> DataFrame:
+    """Return rows for `summary`."""
     rows = joined.select("*", *batch_pipeline.of_record_key())
     rows = rows.join(refused.withColumn("refused", F.lit(True)), "record_key", "left")
-    too_old = F.when(F.col("window_start") < since, TOO_OLD) if since is not None else F.lit(None).cast("string")
     rows = rows.withColumn("expected", F.col("expected").withField(KEY_ID, F.col("needed_id")))
-    names = [*names, KEY_ID]
-    is_equal = F.lit(True)
-    for name in names:
-        is_equal &= F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}"))
     kind = (
         F.when(F.col("found").isNull(), MISSING)
         .when(F.col("expected").isNull(), UNEXPECTED)
         .when(F.col("repeats") > 1, DUPLICATE)
-        .when(~is_equal, DIFFERENT)
+        .when(~are_equal(names), DIFFERENT)
     )
-    rows = rows.withColumn(
-        "left_out", F.coalesce(too_old, incomplete, F.when(F.col("refused"), NOT_ACCEPTED))
-    ).withColumn("kind", kind)
-    rows = rows.select("window_start", "key", "left_out", "kind", "expected", "found").persist(StorageLevel.DISK_ONLY)
-    try:
-        differences = differences_of(rows, expected=names, found=names)
-        yield TableComparison(summary(rows, differences, first), differences)
-    finally:
-        rows.unpersist()
+    left_out = F.coalesce(F.when(is_too_old(since), TOO_OLD), incomplete, F.when(F.col("refused"), NOT_ACCEPTED))
+    columns = ("window_start", "key", left_out.alias("left_out"), kind.alias("kind"), "expected", "found")
+    return rows.select(*columns)

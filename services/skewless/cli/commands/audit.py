@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from skewless.cli.audit_scope import AuditScope
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.consumer.offsets import OffsetReader
-    from skewless.spark.batch_pipeline import BatchResult
 
 REPORT, DIFFERENCES, TABLE_DIFFERENCES = "audit.json", "differences", "table-differences"
 RANK_DIFFERENCES = "rank-differences"
@@ -132,58 +131,48 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
     first: int,
     out: Path | None,
 ) -> dict[str, Any]:
-    """Compare topic and table, write the differences to the folder `out`, and return the report."""
-    from skewless.spark import audit_job as job
+    """Compare topic and table, write the differences to the folder `out`, and return the report.
 
-    written = job.read(session, settings, scope.source_ranges, scope.offset_ranges, scope.closed_until)
-    written = replace(written, ranks_closed_until=scope.ranks_closed_until)
-    with job.compared(written, settings, since=since, first=first) as comparison:
-        report = _report(settings, scope, comparison.report)
-        if out is not None:
-            comparison.differences.write.mode("overwrite").json(str(out / DIFFERENCES))
-            if comparison.rank_differences is not None:
-                comparison.rank_differences.write.mode("overwrite").json(str(out / RANK_DIFFERENCES))
+    The table is compared with topic `aggregates` or, with `mode: merge`, with the batch answer.
+    """
+    from skewless.cli.audit_scope import complete_in_table
+    from skewless.spark import audit_job, kafka_options, table_audit
+
+    names = (DIFFERENCES, RANK_DIFFERENCES, TABLE_DIFFERENCES)
+    of_results, of_ranks, of_rows = (None if out is None else str(out / name) for name in names)
+    written = audit_job.read(
+        session,
+        settings,
+        source_ranges=scope.source_ranges,
+        offset_ranges=scope.offset_ranges,
+        closed_until=scope.closed_until,
+        ranks_closed_until=scope.ranks_closed_until,
+    )
+    with contextlib.closing(audit_job.answer_of(written, settings)) as answer:
+        found = audit_job.compare(
+            written, answer, settings, since=since, first=first, out=of_results, ranks_out=of_ranks
+        )
+        report = _report(settings, scope, found)
         if of_table:
-            report["table"] = _compare_table(
-                session, settings, comparison.answer, offset_reader, scope, since=since, first=first, out=out
-            )
+            report["table"] = {"name": settings.sink_table().name}
+            with table_audit.read(session, settings, since) as table:
+                if settings.table_settings.mode == "merge":
+                    complete = complete_in_table(offset_reader, settings, scope, table.offsets, table.watermarks)
+                    report["table"] |= table_audit.compare_with_answer(
+                        table, answer, settings, complete_until=complete, since=since, first=first, out=of_rows
+                    )
+                else:
+                    # After the table, so that the topic has all that the table has.
+                    name = settings.topic("aggregates")
+                    ranges = {name: offset_reader.ranges(name)}
+                    topic = kafka_options.read(session, settings.kafka, ranges, headers=False)
+                    results = audit_job.results_as_json(topic, settings)
+                    report["table"] |= table_audit.compare_with_topic(
+                        table, results, settings, since=since, first=first, out=of_rows
+                    )
     if out is not None:
         (out / REPORT).write_text(json.dumps(report, indent=2) + "\n")
     return report
-
-
-def _compare_table(  # noqa: PLR0913 - the parts of an audit, by name
-    session: SparkSession,
-    settings: PipelineSettings,
-    answer: BatchResult,
-    offset_reader: OffsetReader,
-    scope: AuditScope,
-    *,
-    since: int | None,
-    first: int,
-    out: Path | None,
-) -> dict[str, Any]:
-    """Compare the table with topic `aggregates` or, with `mode: merge`, with the batch answer. Returns the report."""
-    from skewless.cli.audit_scope import complete_in_table
-    from skewless.spark import kafka_options, table_audit
-    from skewless.spark.audit_job import results_as_json
-
-    with table_audit.read(session, settings, since) as table:
-        if settings.table_settings.mode == "merge":
-            complete = complete_in_table(offset_reader, settings, scope, table.offsets, table.watermarks)
-            comparison = table_audit.compared_with_answer(
-                table, answer, settings, complete_until=complete, since=since, first=first
-            )
-        else:
-            # After the table, so that the topic has all that the table has.
-            name = settings.topic("aggregates")
-            topic = kafka_options.read(session, settings.kafka, {name: offset_reader.ranges(name)}, headers=False)
-            results = results_as_json(topic, settings)
-            comparison = table_audit.compared_with_topic(table, results, settings, since=since, first=first)
-        with comparison as compared:
-            if out is not None:
-                compared.differences.write.mode("overwrite").json(str(out / TABLE_DIFFERENCES))
-            return {"name": settings.sink_table().name, **compared.report}
 
 
 def _audit_join(
