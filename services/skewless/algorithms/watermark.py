@@ -65,17 +65,25 @@ class WatermarkGenerator:
 
         `deadlines` returns for event times their deadlines, which are never earlier; None: the times themselves.
         """
-        if not times.size:
-            return np.zeros(0, dtype=np.bool_)
-        first = int(times[0]) if self.max_time is None else self.max_time
-        running = np.maximum.accumulate(np.concatenate((np.array([first], dtype=np.int64), times)))
-        self.max_time = int(running[-1])
-        watermarks = running[:-1] - self.lateness_ms
+        watermarks = self.advance(times)
         late: NDArray[np.bool_] = times < watermarks
         if deadlines is not None and late.any():
             # Only records behind the watermark can be late. An ordered batch has none.
             late[late] = deadlines(times[late]) < watermarks[late]
         return late
+
+    def advance(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the watermark before each of the next records. That of the first record of all is not above its time.
+
+        `times` are those of `observe`.
+        """
+        if not times.size:
+            return times
+        first = int(times[0]) if self.max_time is None else self.max_time
+        running = np.maximum.accumulate(np.concatenate((np.array([first], dtype=np.int64), times)))
+        self.max_time = int(running[-1])
+        watermarks: NDArray[np.int64] = running[:-1] - self.lateness_ms
+        return watermarks
 
     def watermark(self) -> int | None:
         """Return the watermark: later records with a deadline below it are late. None before the first record."""

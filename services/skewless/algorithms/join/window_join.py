@@ -87,7 +87,7 @@ class Added(NamedTuple):
     late: NDArray[np.bool_]
     """Per added record: whether it is late. A late record takes no part."""
     watermarks: NDArray[np.int64]
-    """Watermark before each added record, `UNINITIALIZED` before the first."""
+    """Watermark before each added record. It is above the time of the late ones only."""
 
 
 class _Log:
@@ -107,13 +107,9 @@ class _Log:
 
     def observe(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Advance the log, and return the watermark before each record."""
-        first = UNINITIALIZED if self.generator.max_time is None else self.generator.max_time
-        before = np.maximum.accumulate(np.concatenate((np.array([first], dtype=np.int64), times)))[:-1]
-        self.generator.observe(times)
+        watermarks = self.generator.advance(times)
         if self.disorder_ms is None:
             watermarks = np.full(len(times), UNINITIALIZED)
-        else:
-            watermarks = np.where(before == UNINITIALIZED, UNINITIALIZED, before - self.disorder_ms)
         return watermarks if self.floor is None else np.maximum(watermarks, self.floor)
 
 

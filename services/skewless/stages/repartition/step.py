@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.join.held_records import Records
 from skewless.algorithms.join.window_join import Side
-from skewless.algorithms.watermark import (
-    NOTHING_REPORTED,
-    UNINITIALIZED,
-    WatermarkGenerator,
-)
+from skewless.algorithms.watermark import NOTHING_REPORTED, WatermarkGenerator
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
@@ -98,10 +95,10 @@ class RepartitionStep(SourceSteps[int], Step):
         self.tuples += len(records.times)
         if len(records.times):
             source.observe_records(now)
-        before = UNINITIALIZED if source.generator.max_time is None else source.generator.max_time
-        late = source.generator.observe(records.times)
+        watermarks = source.generator.advance(records.times)
+        late = records.times < watermarks
         if late.any():
-            yield from self._late_records(batch.partition, records, late, before)
+            yield from self._late_records(batch.partition, records.take(late), watermarks[late])
             records = records.take(~late)
         if len(records.times):
             first = int(records.times.min())
@@ -109,17 +106,11 @@ class RepartitionStep(SourceSteps[int], Step):
             partitions = partition_of_keys(pa.array(records.ids, pa.string()), rules.partitions)
             yield from timed_records(RECORD_TOPICS[rules.side], batch.partition, records, partitions)
 
-    def _late_records(
-        self, partition: int, records: Records, late: np.ndarray[tuple[int], np.dtype[np.bool_]], before: int
-    ) -> Iterator[OutputRecord]:
-        times = np.concatenate((np.array([before], dtype=np.int64), records.times))
-        watermarks = np.maximum.accumulate(times)[:-1][late] - self._rules.disorder_ms
+    def _late_records(self, partition: int, late: Records, watermarks: NDArray[np.int64]) -> Iterator[OutputRecord]:
         self._late += len(watermarks)
         is_json = self._rules.records.is_json
         partitions = [partition] * len(watermarks)
-        yield from late_records(
-            self._rules.side.value, records.take(late), partitions, watermarks.tolist(), is_json=is_json
-        )
+        yield from late_records(self._rules.side.value, late, partitions, watermarks.tolist(), is_json=is_json)
 
     def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
         """Report watermarks and idle flags that changed since the last report."""
