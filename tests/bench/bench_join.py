@@ -24,8 +24,8 @@ from helpers.join_stage import NOW, PARTITIONS, TOPICS, step_rules
 from skewless.algorithms.join.held_records import records_of
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.lab.datasets import DATASETS, DatasetOptions
-from skewless.stages.join.step import JoinStep
-from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint, rows_of
+from skewless.stages.join.step import JoinState, JoinStep
+from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
 from skewless.wire.record import OutputRecord
 
 RULES = JoinRules(apart_ms=5_000, left_disorder_ms=0, right_disorder_ms=5_000)
@@ -88,14 +88,14 @@ def held(count: int) -> tuple[float, float]:
     before = psutil.Process().memory_info().rss
     numbers = np.arange(count)
     values = (b'{"id":"ad-%09d","time":%d,"padding":"%s"}' % (n, n, b"x" * 50) for n in range(count))
-    state = list(rows_of(records_of((f"ad-{n:09d}" for n in range(count)), numbers, numbers, values)))
-    size = sum(len(value) for _, value in state)
+    state = JoinState(records_of((f"ad-{n:09d}" for n in range(count)), numbers, numbers, values))
+    size = sum(map(len, state.held.values))
     step = JoinStep(step_rules(RULES, max_ahead_ms=10**15, buffer_records=10**8))
     started = time.perf_counter()
     step.assign(PARTITIONS[Side.LEFT], encode_checkpoint(JoinCheckpoint(0, None, 1)), state)
     step.assign(PARTITIONS[Side.RIGHT], None, ())
     seconds = time.perf_counter() - started
-    state.clear()
+    del state
     gc.collect()
     return (psutil.Process().memory_info().rss - before - size) / count, seconds
 

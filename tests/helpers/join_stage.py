@@ -15,8 +15,8 @@ from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.engine.step import Sample
 from skewless.parsing.join_records import side_rules
 from skewless.stages.join.settings import JoinSettings
-from skewless.stages.join.step import JoinStep, JoinStepRules
-from skewless.wire.join_changelog import TOPIC, decode_checkpoint, held_blocks, held_offsets, processed_row, rows_of
+from skewless.stages.join.step import JoinState, JoinStep, JoinStepRules
+from skewless.wire.join_changelog import TOPIC, decode_checkpoint, held_blocks, held_offsets
 from skewless.wire.record import OutputRecord
 from skewless.wire.timed_records import read_timed_records
 from skewless.wire.topic_partition import TopicPartition
@@ -75,14 +75,14 @@ class JoinRun:
             self.offsets[side] = offset
             self.step.assign(partition, checkpoint, self._state(side, checkpoint))
 
-    def _state(self, side: Side, checkpoint: str | None) -> list[tuple[bytes, bytes]]:
+    def _state(self, side: Side, checkpoint: str | None) -> JoinState:
         blocks = held_blocks(self.changelog.items(), side.value, decode_checkpoint(checkpoint).version)
         offsets = held_offsets(blocks)
         if self.rules.merged_partitions is not None:
             held = [self.logs[side][at] for at in offsets.tolist()]
             keys, values = [each.key for each in held], [each.value for each in held]
             merged = read_timed_records(keys, values, offsets).records
-            return [*rows_of(merged), processed_row(self.processed[side])] if checkpoint else []
+            return JoinState(merged, processed=self.processed[side])
         stored = [msgspec.json.decode(self.logs[side][at].value or b"") for at in offsets.tolist()]
         records = records_of(
             [each["id"] for each in stored],
@@ -90,8 +90,7 @@ class JoinRun:
             offsets,
             [self.logs[side][at].value or b"" for at in offsets.tolist()],
         )
-        empty = [(b"", str(block).encode()) for block, bitmap in blocks.items() if not bitmap]
-        return [*rows_of(records), *empty]
+        return JoinState(records, [block for block, bitmap in blocks.items() if not bitmap])
 
     def append(self, side: Side, *records: OutputRecord) -> list[OutputRecord]:
         """Write records to a side and process them."""

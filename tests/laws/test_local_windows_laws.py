@@ -18,12 +18,11 @@ from helpers.batches import FORMAT, batch_of, reports, rows_in, source, tuples_i
 from skewless.algorithms.aggregates import AGGREGATES, wire_columns_of
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
-from skewless.engine.executor import State
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import decode_checkpoint
-from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
+from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules, RestoredRows
 from skewless.stages.splitter.restore import read_again
 from skewless.wire.headers import schema_of
 from skewless.wire.record import OutputRecord
@@ -104,7 +103,7 @@ class Splitters:
         self.pending = []
         self.read(self.log[self.offset :])
 
-    def restored(self, rules: LocalSplitterRules) -> State:
+    def restored(self, rules: LocalSplitterRules) -> RestoredRows | tuple[()]:
         held = decode_checkpoint(self.checkpoint).held
         if held is None:
             return ()
@@ -114,7 +113,7 @@ class Splitters:
         again = read_again(batches, held, rules, RecordParser(SETTINGS))
         # The range begins with a record that has a held tuple: nothing before it is read.
         assert (again.tuples, min(one.offset for one in again.openings.values())) == (held.tuples, held.offset)
-        return again.to_state()
+        return again
 
     def read(self, values: Sequence[bytes]) -> None:
         if values:

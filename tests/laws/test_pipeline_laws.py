@@ -300,7 +300,7 @@ class Pipeline:
         assert again.tuples == held.tuples
         assert min(opening.offset for opening in again.openings.values()) == held.offset
         self.reread += again.records
-        return again.to_state()
+        return again
 
     def row_format(self, pane_ms: int) -> RowFormat:
         return RowFormat(self.columns, pane_ms=pane_ms, grid_ms=self.setup.pane_ms)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sized
 from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
@@ -30,10 +30,11 @@ log = logging.getLogger(__name__)
 SLICE_RECORDS = 32
 """Number of outputs of a batch that are held in memory at once."""
 
-State = Sequence[tuple[bytes, bytes]]
+State = Sized
+"""State of a partition: the records (key, value) of a changelog, or an object that the stage's step takes."""
 
 Restore = Callable[[Mapping[Any, str | None]], Mapping[Any, State]]
-"""Maps each partition's checkpoint to the changelog records that restore it. A missing partition has no state.
+"""Maps each partition's checkpoint to its state. A missing partition has none, and so has one with an empty state.
 
 Partitions are what the stage's step calls them: numbers, or `TopicPartition` for a step with several inputs.
 """
@@ -48,7 +49,7 @@ class RestoredPartition:
     checkpoint: str | None
     """The step's checkpoint, committed with that offset; None before the first commit."""
     state: State = ()
-    """Records (key, value) restored from the changelog."""
+    """State that was restored."""
     leader_epoch: int | None = None
     """Leader epoch of the record before that offset (KIP-320)."""
 

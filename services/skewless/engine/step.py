@@ -14,8 +14,8 @@ checkpoint for partitions that it gets again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.wire.record import Batch, OutputRecord
@@ -64,11 +64,11 @@ class InputStep(ABC, Generic[Partition]):
         """
 
     @abstractmethod
-    def assign(self, partition: Partition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+    def assign(self, partition: Partition, checkpoint: str | None, state: Any) -> str | None:
         """Start processing a partition and return a line for the log, or None.
 
-        `checkpoint` is the last committed one, None before the first commit. `state` contains the records (key,
-        value) that were restored from its changelog.
+        `checkpoint` is the last committed one, None before the first commit. `state` is what the stage has restored:
+        the records (key, value) of its changelog, or an object of its own; an empty tuple without state.
         """
 
     @abstractmethod

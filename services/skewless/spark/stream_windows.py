@@ -14,7 +14,6 @@ from skewless import topology
 from skewless.algorithms.watermark import NOTHING_REPORTED, WatermarkState
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
-from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import Sample
 from skewless.stages.aggregator.builder import restore
@@ -31,7 +30,7 @@ from skewless.wire.topic_partition import TopicPartition
 Kind = TypeVar("Kind")
 ReadChangelog = Callable[[int, Callable[[bytes], bool]], list[tuple[bytes, bytes]]]
 """Reads a partition of the changelog. Values are empty for keys for which the function returns False."""
-RestoreState = Callable[[int, str | None], State]
+RestoreState = Callable[[int, str | None], Sequence[tuple[bytes, bytes]]]
 """Returns the state of a partition with this checkpoint."""
 Checkpoints = Mapping[int, str | None]
 """Checkpoints by partition of `partials`; None for one without a commit."""

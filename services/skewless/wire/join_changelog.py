@@ -1,4 +1,4 @@
-"""State of a join: checkpoints, the changelog of held offsets, and held records as a restore passes them.
+"""State of a join: checkpoints, and the changelog of held offsets.
 
 The records themselves stay in the input topics. The changelog contains the offsets that are held, one record per block
 of `BLOCK_OFFSETS` offsets and side. Its key is `<side>/<block>`, for example `left/12`.
@@ -10,21 +10,19 @@ the block as of the last commit before it, and a restore chooses by the version 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.join.held_records import NO_RECORDS, Records, decode_block, records_of
+from skewless.algorithms.join.held_records import decode_block
 from skewless.wire.record import OutputRecord
 
 TOPIC = "join-changelog"
 _BLOCK = struct.Struct(">QI")
 """Version of a block, and bytes of its previous bitmap. Both bitmaps follow."""
-_ROW = struct.Struct(">qq")
-"""Offset and event time of a held record. Its id follows."""
 
 
 class JoinCheckpoint(NamedTuple):
@@ -104,41 +102,3 @@ def held_offsets(blocks: Mapping[int, bytes]) -> NDArray[np.int64]:
     """Return the held offsets of blocks, ascending."""
     offsets = [decode_block(block, bitmap) for block, bitmap in sorted(blocks.items())]
     return np.concatenate(offsets) if offsets else np.empty(0, dtype=np.int64)
-
-
-def encode_row(record_id: str, time: int, offset: int) -> bytes:
-    """Return the key of a held record in the state that a restore passes to the step. Its value is the record."""
-    return _ROW.pack(offset, time) + record_id.encode()
-
-
-def decode_rows(state: Sequence[tuple[bytes, bytes]]) -> Records:
-    """Return the held records of a state."""
-    if not state:
-        return NO_RECORDS
-    numbers = np.frombuffer(b"".join(key[: _ROW.size] for key, _ in state), dtype=">i8").reshape(-1, 2)
-    ids = (key[_ROW.size :].decode() for key, _ in state)
-    times, offsets = numbers[:, 1].astype(np.int64), numbers[:, 0].astype(np.int64)
-    return records_of(ids, times, offsets, (value for _, value in state))
-
-
-def empty_block_row(block: int) -> tuple[bytes, bytes]:
-    """Return the row of a state for a block without held records."""
-    return b"", str(block).encode()
-
-
-def processed_row(partitions: Iterable[int]) -> tuple[bytes, bytes]:
-    """Return the row of a state for partitions of the user's topic that are processed to their ends."""
-    return b"", msgspec.json.encode(sorted(partitions))
-
-
-def decode_other_rows(state: Sequence[tuple[bytes, bytes]]) -> tuple[list[int], list[int]]:
-    """Return the empty blocks of a state, and the partitions that are processed to their ends."""
-    numbers = [msgspec.json.decode(value, type=int | list[int]) for key, value in state if not key]
-    blocks = [number for number in numbers if isinstance(number, int)]
-    return blocks, [partition for row in numbers if isinstance(row, list) for partition in row]
-
-
-def rows_of(records: Records) -> Iterator[tuple[bytes, bytes]]:
-    """Yield held records as a state."""
-    for record_id, time, offset, value in zip(*(column.tolist() for column in records), strict=True):
-        yield encode_row(record_id, time, offset), value

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.join.held_records import Records
+from skewless.algorithms.join.held_records import NO_RECORDS, Records
 from skewless.algorithms.join.window_join import Side
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import RESET
 from skewless.errors import BrokerError
@@ -18,16 +17,8 @@ from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.join_records import SideRules, read_records
-from skewless.stages.join.step import JoinStepRules
-from skewless.wire.join_changelog import (
-    block_of,
-    decode_checkpoint,
-    empty_block_row,
-    held_blocks,
-    held_offsets,
-    processed_row,
-    rows_of,
-)
+from skewless.stages.join.step import JoinState, JoinStepRules
+from skewless.wire.join_changelog import block_of, decode_checkpoint, held_blocks, held_offsets
 from skewless.wire.timed_records import read_timed_records
 from skewless.wire.topic_partition import TopicPartition
 
@@ -38,7 +29,7 @@ def restore_from(
     rules: JoinStepRules,
     writers: Mapping[Side, tuple[str, str]] | None,
     progress: ReadProgress,
-) -> Callable[[TopicPartition, str | None], State]:
+) -> Callable[[TopicPartition, str | None], JoinState]:
     """Return a function that restores an input partition from its checkpoint. `changelog` is a full topic name.
 
     `writers` has group and input topic of the stages left and right, if they write the input topics. A bounded run asks
@@ -46,16 +37,20 @@ def restore_from(
     """
     sides = {side_rules.topic: (side, side_rules) for side, side_rules in rules.sides.items()}
 
-    def restore(partition: TopicPartition, checkpoint: str | None) -> State:
+    def restore(partition: TopicPartition, checkpoint: str | None) -> JoinState:
         side, side_rules = sides[partition.topic]
         written = read_compacted(
             kafka, changelog, partition.partition, lambda key: block_of(key, side.value) is not None, progress
         )
         blocks = held_blocks(written, side.value, decode_checkpoint(checkpoint).version)
-        empty = [empty_block_row(block) for block, bitmap in blocks.items() if not bitmap]
-        if rules.drain and writers is not None and checkpoint is not None:
-            empty.append(processed_row(_processed(kafka, *writers[side])))
-        return [*_held_records(kafka, partition, side_rules, held_offsets(blocks), merged=writers is not None), *empty]
+        empty = [block for block, bitmap in blocks.items() if not bitmap]
+        processed = _processed(kafka, *writers[side]) if rules.drain and writers and checkpoint else []
+        held = [
+            _records(batch, side_rules, merged=writers is not None)
+            for batch in _batches(kafka, partition, held_offsets(blocks))
+        ]
+        columns = (np.concatenate(parts) for parts in zip(NO_RECORDS, *held, strict=True))
+        return JoinState(Records(*columns), empty, processed)
 
     return restore
 
@@ -66,19 +61,6 @@ def _processed(kafka: KafkaSettings, group: str, topic: str) -> list[int]:
     end, committed = offsets.end(topic), offsets.committed(group, topic)
     reached = offsets.begin(topic) | {partition: found.offset for partition, found in committed.items()}
     return [partition for partition, offset in end.items() if reached[partition] >= offset]
-
-
-def _held_records(
-    kafka: KafkaSettings,
-    partition: TopicPartition,
-    rules: SideRules,
-    offsets: NDArray[np.int64],
-    *,
-    merged: bool,
-) -> State:
-    return [
-        row for batch in _batches(kafka, partition, offsets) for row in rows_of(_records(batch, rules, merged=merged))
-    ]
 
 
 def _batches(kafka: KafkaSettings, source: TopicPartition, offsets: NDArray[np.int64]) -> Iterator[MessageBatch]:

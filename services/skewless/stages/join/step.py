@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,6 +59,21 @@ class JoinStepRules:
     """Headers of pairs."""
 
 
+@dataclass(frozen=True, slots=True)
+class JoinState:
+    """Restored state of an input partition."""
+
+    held: Records = NO_RECORDS
+    empty_blocks: Sequence[int] = ()
+    """Blocks of the changelog without held records."""
+    processed: Collection[int] = ()
+    """Partitions of the user's topic that are processed to their ends, in a bounded run that merges them."""
+
+    def __len__(self) -> int:
+        """Return the number of held records and of empty blocks."""
+        return len(self.held.times) + len(self.empty_blocks)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Source(PartitionActivity):
     """State of one input partition."""
@@ -100,16 +115,12 @@ class JoinStep(MultiInputStep):
 
     # Assignment
 
-    def assign(
-        self, partition: TopicPartition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]
-    ) -> str | None:
+    def assign(self, partition: TopicPartition, checkpoint: str | None, state: JoinState | tuple[()]) -> str | None:
         """Restore the committed checkpoint and the held records."""
         committed = join_changelog.decode_checkpoint(checkpoint)
-        held = join_changelog.decode_rows([row for row in state if row[0]])
-        start = SideState(committed.max_time, committed.floor), held
-        source = _Source(start=start, version=committed.version)
-        empty_blocks, processed = join_changelog.decode_other_rows(state)
-        source.blocks = dict.fromkeys(empty_blocks, b"")
+        restored = state if isinstance(state, JoinState) else JoinState()
+        start = SideState(committed.max_time, committed.floor), restored.held
+        source = _Source(start=start, version=committed.version, blocks=dict.fromkeys(restored.empty_blocks, b""))
         if self._rules.merged_partitions is not None:
             source.merged = WatermarkTracker(self._rules.merged_partitions[self._side(partition)])
             if committed.sources:
@@ -121,12 +132,13 @@ class JoinStep(MultiInputStep):
             source.merged.forget(ended)
             if not self._becomes_idle:
                 source.merged.forget_idle()
-            source.ended_before = ended & set(processed)
+            source.ended_before = ended & set(restored.processed)
         self._sources[partition] = source
         opposite = self._partition(self._side(partition).opposite, partition.partition)
         if opposite in self._sources:
             self._start(partition.partition)
-        return f"restored {len(held.times)} held records of {partition.topic}" if len(held.times) else None
+        held = len(restored.held.times)
+        return f"restored {held} held records of {partition.topic}" if held else None
 
     def _start(self, number: int) -> None:
         sources = {side: self._sources[self._partition(side, number)] for side in Side}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
-from skewless.engine.executor import State
 from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.stages.built_stage import BuiltStage, restore_each
 from skewless.stages.observer.restore import restore_from
@@ -41,6 +40,8 @@ def build(start: StageStart) -> BuiltStage:
     return BuiltStage(step, restore=restore_each(restore_of(pipeline, progress)), restore_progress=progress)
 
 
-def restore_of(pipeline: PipelineSettings, progress: ReadProgress) -> Callable[[int, str | None], State]:
+def restore_of(
+    pipeline: PipelineSettings, progress: ReadProgress
+) -> Callable[[int, str | None], Sequence[tuple[bytes, bytes]]]:
     """Return a function that restores a partition from its checkpoint."""
     return restore_from(pipeline.kafka, pipeline.topic("observer-changelog"), pipeline.topic("partials"), progress)

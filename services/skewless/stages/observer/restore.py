@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BadRecordError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -23,10 +22,10 @@ log = logging.getLogger(__name__)
 
 def restore_from(
     kafka: KafkaSettings, changelog: str, partials: str, progress: ReadProgress
-) -> Callable[[int, str | None], State]:
+) -> Callable[[int, str | None], Sequence[tuple[bytes, bytes]]]:
     """Return a function that restores a partition from its checkpoint. The others are full names of topics."""
 
-    def restore(partition: int, checkpoint: str | None) -> State:
+    def restore(partition: int, checkpoint: str | None) -> Sequence[tuple[bytes, bytes]]:
         saved = read_compacted(kafka, changelog, partition, progress=progress)
         first, end = decode_checkpoint(checkpoint).unsaved or (0, 0)
         if first == end:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
-import msgspec
 import pyarrow as pa
 
 from skewless.algorithms.local_buffer import Flush, LocalBuffer, LocalRules
@@ -20,7 +19,6 @@ from skewless.parsing.validation import NO_TIME, NOT_FINAL, RecordClassification
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.step import Accepted, Source, SplitterRules, SplitterStep
-from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import read_time_header
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.rows import RowFormat
@@ -30,30 +28,21 @@ FlushReason = Literal["commit", "size", "window", "idle"]
 Buffer = TypeVar("Buffer", bound=Sized)
 
 
-class RestoredRows(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredRows:
     """Tuples that were read again on assignment, because they were held at the last commit."""
 
     records: int
     """Number of records that were read."""
     tuples: int
-    openings: dict[int, Opening]
-    skips_next: bool
-    """Whether `source.skip_to` leaves out records that follow. A later range must not contain them."""
+    openings: Mapping[int, Opening]
     rows: pa.Table
+    skips_next: bool = False
+    """Whether `source.skip_to` leaves out records that follow. A later range must not contain them."""
 
-    def to_state(self) -> Sequence[tuple[bytes, bytes]]:
-        """Return the tuples as state of a partition: a record whose key has the fields before the rows."""
-        if not self.tuples:
-            return ()
-        return [(msgspec.json.encode(self[:-1]), write_table(self.rows))]
-
-    @classmethod
-    def from_state(cls, state: Sequence[tuple[bytes, bytes]]) -> RestoredRows | None:
-        """Return the tuples in the state of a partition; None if there are none."""
-        if not state:
-            return None
-        ((key, value),) = state
-        return cls(*msgspec.json.decode(key, type=tuple[int, int, dict[int, Opening], bool]), read_table(value))
+    def __len__(self) -> int:
+        """Return the number of tuples."""
+        return self.tuples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,19 +73,16 @@ class LocalSplitterStep(SplitterStep, Generic[Buffer]):
         """Tuples and rows that were flushed since the process started, for the metrics."""
         self._flushes: Counter[FlushReason] = Counter(dict.fromkeys(get_args(FlushReason), 0))
 
-    def assign(
-        self, partition: TopicPartition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]
-    ) -> str | None:
+    def assign(self, partition: TopicPartition, checkpoint: str | None, state: RestoredRows | tuple[()]) -> str | None:
         """Restore the committed checkpoint, and the tuples that were held."""
         super().assign(partition, checkpoint, state)
-        buffer, restored = self._new_buffer(), RestoredRows.from_state(state)
-        if buffer is not None:
+        if (buffer := self._new_buffer()) is not None:
             self._buffers[partition] = buffer
-        if restored is None:
+        if not state:
             return None
-        self._restored_records += restored.records
-        self._restore(partition, decode_checkpoint(checkpoint).held, restored)
-        return f"read {restored.records} records again, which have {restored.tuples} held tuples"
+        self._restored_records += state.records
+        self._restore(partition, decode_checkpoint(checkpoint).held, state)
+        return f"read {state.records} records again, which have {state.tuples} held tuples"
 
     def _new_buffer(self) -> Buffer | None:
         return None

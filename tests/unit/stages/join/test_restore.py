@@ -36,8 +36,13 @@ def test_join_restore_asks_for_processed_partitions_in_a_bounded_run_only(
     monkeypatch: pytest.MonkeyPatch, *, drain: bool, asked: list[str]
 ) -> None:
     found: list[str] = []
+
+    def processed(_kafka: object, group: str, _topic: str) -> list[int]:
+        found.append(group)
+        return []
+
     monkeypatch.setattr(restore, "read_compacted", lambda *_: ())
-    monkeypatch.setattr(restore, "_processed", lambda _kafka, group, _topic: found.append(group) or [])
+    monkeypatch.setattr(restore, "_processed", processed)
     writers = {side: (f"ads.{side.value}", TOPICS[side]) for side in Side}
     rules = step_rules(SETTINGS.joined.rules(), drain=drain)
     restored = restore_from(SETTINGS.kafka, "ads.join-changelog", rules, writers, ReadProgress())

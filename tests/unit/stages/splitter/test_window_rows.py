@@ -26,7 +26,6 @@ from helpers.batches import (
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
-from skewless.engine.executor import State
 from skewless.errors import UnknownSchemaError
 from skewless.parsing import batch_slices
 from skewless.parsing.record_parser import RecordParser
@@ -35,7 +34,7 @@ from skewless.parsing.validation import EventTimeRules
 from skewless.schema_registry.schema import Schema
 from skewless.schema_registry.settings import RegistrySettings
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
-from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
+from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules, RestoredRows
 from skewless.stages.splitter.restore import read_again
 from skewless.stages.splitter.step import SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
@@ -66,7 +65,7 @@ def record(time: int, key: str = "a") -> bytes:
 
 def splitter(
     checkpoint: str | None = None,
-    state: State = (),
+    state: RestoredRows | tuple[()] = (),
     *,
     mode: Mode = "windows",
     max_rows: int = 1000,
@@ -93,13 +92,13 @@ def held(step: SplitterStep) -> Held | None:
     return decode_checkpoint(step.checkpoint(source(3))).held
 
 
-def reread(step: SplitterStep, log: Sequence[bytes]) -> State:
+def reread(step: SplitterStep, log: Sequence[bytes]) -> RestoredRows | tuple[()]:
     """Return the state that a restart restores from the records of the log."""
     found = held(step)
     if found is None:
         return ()
     batches = [batch_of(3, [log[offset]], first=offset) for offset in range(found.offset, found.end)]
-    return read_again(batches, found, RULES, RecordParser(SETTINGS)).to_state()
+    return read_again(batches, found, RULES, RecordParser(SETTINGS))
 
 
 def metrics(step: SplitterStep) -> dict[Any, float]:
@@ -297,8 +296,8 @@ def test_window_rows_whose_next_records_are_skipped_are_sent_so_that_no_range_co
     found, checkpoint = held(step), step.checkpoint(source(3))
     assert found is not None
     log = [batch_of(3, [record(1), record(4)])]
-    again = read_again(log, found, RULES, RecordParser(SETTINGS))._replace(skips_next=True)
-    restarted = splitter(checkpoint, again.to_state())
+    again = replace(read_again(log, found, RULES, RecordParser(SETTINGS)), skips_next=True)
+    restarted = splitter(checkpoint, again)
     outputs = [*split(restarted, 5, first=7), *restarted.flush(NOW)]  # source.skip_to is {3: 7}
     assert sent(outputs) == [(0, 2)]
     found = held(restarted)
