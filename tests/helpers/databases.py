@@ -124,6 +124,8 @@ class PostgresqlServer(Server):
 
     def command(self) -> Sequence[str]:
         options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "deadlock_timeout": "100ms"}
+        # Shared memory in the folder of the data goes with it. A killed server leaves its own in /dev/shm.
+        options["dynamic_shared_memory_type"] = "mmap"
         # Files outlive a kill of the server without fsync: only a crash of the machine would lose them.
         options |= {"fsync": "off", "min_wal_size": "2MB"}
         return [
