@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,13 @@ LOG_LINES = 6
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if "TMPDIR" not in os.environ and has_space_in_memory():
-        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+    if "TMPDIR" not in os.environ:  # the workers of the run have it
+        # What killed processes leave ends with the run. The folders of tests do not: pytest keeps those of three runs.
+        folder = Path(tempfile.mkdtemp(prefix="skewless-tests-", dir=MEMORY if has_space_in_memory() else None))
+        folder.chmod(0o755)  # the servers of databases run as another user
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder.parent)
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     config.pluginmanager.register(Costs())
 
 
