@@ -174,8 +174,8 @@ def _process_panels() -> Iterator[Panel]:
     yield line_panel(
         PanelDescription(
             "Waiting and restoring",
-            "Batches in flight, records in the queues of librdkafka, changelog records read per second, and what remains"
-            " of restores in progress.",
+            "Batches in flight, records in the queues of librdkafka, changelog records read per second, and what"
+            " remains of restores in progress.",
             "short",
         ),
         Query(total(select("skewless_in_flight_batches", stage=STAGE)), "batches in flight"),
