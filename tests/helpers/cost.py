@@ -90,9 +90,11 @@ class Costs:
         if is_short_tier(terminalreporter.config):
             for sentence in exceeded(self._of_folders):
                 write(sentence, red=True)
-        if most := terminalreporter.config.getoption("durations"):
-            terminalreporter.section(f"{most} tests with the most CPU time")
-            for nodeid, cpu_s in sorted(self._of_tests.items(), key=lambda each: -each[1])[:most]:
+        most = terminalreporter.config.getoption("durations")
+        if most is not None:
+            terminalreporter.section("tests with the most CPU time")
+            # As for pytest, 0 means all.
+            for nodeid, cpu_s in sorted(self._of_tests.items(), key=lambda each: -each[1])[: most or None]:
                 write(f"{cpu_s:>7.1f} s {nodeid}")
 
 
