@@ -26,6 +26,7 @@ FILES = {"yaml", "python", "jsonl"}
 """Languages of blocks that are files, if they have a name."""
 EXPORT = re.compile(r"export (\w+)=(.*)")
 TO_FILE = re.compile(r"(.+) > ([\w.]+)")
+TEMPORARY = "/tmp/"  # noqa: S108 - what pages write there would be shared with other runs of the tests
 START, STOP = "$(skewless broker start)", "skewless broker stop"
 """What a page does with a broker of its own."""
 
@@ -140,14 +141,15 @@ def set_up(page: Path, folder: Path) -> Iterator[tuple[dict[str, str], Callable[
 
 
 def _write_files(page: Path, work: Path) -> list[str]:
-    """Write the files of a page into a new folder, and return its shell blocks."""
+    """Write the files of a page into a new folder, which replaces /tmp, and return its shell blocks."""
     work.mkdir()
     steps = []
     for block in blocks(page):
+        text = block.text.replace(TEMPORARY, f"{work}/")
         if block.language in FILES and block.name:
-            (work / block.name).write_text(block.text)
+            (work / block.name).write_text(text)
         elif block.language == "sh" and not block.name:
-            steps.append(block.text)
+            steps.append(text)
     return steps
 
 

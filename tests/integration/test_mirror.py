@@ -24,7 +24,6 @@ from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.lab.local.supervisor import Supervisor
 
-FILE = Path("/tmp/sales.db")  # noqa: S108 - the page names it
 PREFIX = "eu."
 CUT_S = float(os.environ.get("SKEWLESS_CUT_S", "5"))
 """Time for which the link is cut. Transactions end after 3 s."""
@@ -220,11 +219,6 @@ def test_mirror_whose_copy_the_pipeline_would_read_ends_with_2_and_a_remedy(brok
 
 
 def test_mirror_page_commands_as_written_store_the_copied_partials(tmp_path: Path) -> None:
-    FILE.unlink(missing_ok=True)
-    try:
-        up, flushed, _ = follow(ROOT / "docs" / "how-to" / "copy-to-another-cluster.md", tmp_path)
-    finally:
-        for name in ("sales.db", "sales.db-wal", "sales.db-shm"):
-            FILE.with_name(name).unlink(missing_ok=True)
+    up, flushed, _ = follow(ROOT / "docs" / "how-to" / "copy-to-another-cluster.md", tmp_path)
     assert "mirror-0" in up
     assert len(flushed.splitlines()) == 3
