@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from helpers.kafka import START_MS, Feed, Pipeline, Source, differences, read, truth, zipf_records
-from helpers.stage_hosts import stage_host
+from helpers.stage_hosts import ended, stage_host
 from helpers.waiting import WAIT_S, until
 from skewless.lab.local import child_process
 from skewless.lab.local.child_process import ChildProcess
@@ -130,11 +128,6 @@ def test_router_two_processes_with_one_instance_number_keeps_one_and_exact_resul
     assert differences(pipeline, truth(read(broker, source.topic), lateness_ms=100_000)) == []
 
 
-def skewless(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "skewless", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
-
-
 def pipeline_file(folder: Path, **parts: object) -> Path:
     path = folder / "p.yaml"
     path.write_text(json.dumps({"name": "p", "source": {"topic": "nowhere"}, **parts}))
@@ -150,10 +143,10 @@ def test_run_command_invalid_settings_ends_with_every_problem(tmp_path: Path, co
         transport={"guarantee": "at_most_once"},
         kafka={"options": {"isolation.level": "read_uncommitted"}},
     )
-    done = skewless(*command, "-f", file)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    lines = done.stderr.splitlines()
+    code, output = ended(file, *command)
+    assert code == 2
+    assert "Traceback" not in output
+    lines = output.splitlines()
     for path in ("router.worker", "worker.pane_s", "transport.guarantee", "kafka.options"):
         assert [line for line in lines if line.startswith("error: ") and path in line], path
 
@@ -163,9 +156,9 @@ def test_run_command_unreachable_broker_ends_in_time_with_its_address(tmp_path: 
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     file = pipeline_file(tmp_path, kafka={"bootstrap_servers": address, "connect_timeout_s": 1})
-    done = skewless("run", stage, "-f", file)  # it ends with an error after a while
-    *waiting, last = done.stderr.splitlines()
-    assert (done.returncode, address in last, len(waiting) < 2) == (3, True, True), done.stderr
+    code, output = ended(file, "run", stage)  # it ends with an error after a while
+    *waiting, last = output.splitlines()
+    assert (code, address in last, len(waiting) < 2) == (3, True, True), output
 
 
 @pytest.mark.parametrize(
@@ -173,7 +166,7 @@ def test_run_command_unreachable_broker_ends_in_time_with_its_address(tmp_path: 
 )
 def test_run_command_missing_topic_ends_with_its_name(broker: str, tmp_path: Path, stage: str, topic: str) -> None:
     file = pipeline_file(tmp_path, name="p-without", kafka={"bootstrap_servers": broker})
-    done = skewless("run", stage, "-f", file)
-    *_, last = done.stderr.splitlines()  # a busy broker may have been waited for
-    assert done.returncode == 3
+    code, output = ended(file, "run", stage)
+    *_, last = output.splitlines()  # a busy broker may have been waited for
+    assert code == 3
     assert last.startswith(f"error: topic {topic} does not exist at {broker}: ")

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import urllib.error
@@ -32,9 +31,10 @@ from helpers import tools
 from helpers.batches import encode_tuples
 from helpers.headers import internal_headers
 from helpers.kafka import SINK_MODES, START_MS, Pipeline, Source, free_ports, zipf_records
+from helpers.stage_hosts import hosted
 from helpers.waiting import until
 from skewless.algorithms.grouping import GROUPINGS
-from skewless.lab.local import child_process
+from skewless.lab.local.child_process import ChildProcess
 from skewless.monitoring.metrics import METRICS
 from skewless.service import run_stages
 from skewless.wire.columns import read_table
@@ -98,16 +98,12 @@ def route_some(pipeline: Pipeline, seed: int) -> None:
 
 
 @contextlib.contextmanager
-def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[int, ChildProcess]]:
     """Run one process of a stage with metrics on a port."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "skewless", "run", name, "--file", str(pipeline.file)]
     env = {**os.environ, "SKEWLESS__METRICS__PORT": str(port), **environment}
-    child = child_process.start(command, env, log=pipeline.folder / f"{name}.log")
-    try:
+    with hosted(pipeline.file, "run", name, log=pipeline.folder / f"{name}.log", environment=env) as child:
         yield port, child
-    finally:
-        child_process.stop(child)
 
 
 def routed(pipeline: Pipeline) -> list[Sample]:
@@ -352,7 +348,7 @@ def test_readyz_from_first_assignment_until_shutdown_reports_ready(broker: str, 
         reasons.extend(body.get("reasons", []))
         return status == 200
 
-    def is_seen_stopping(port: int, child: subprocess.Popen[bytes]) -> bool:
+    def is_seen_stopping(port: int, child: ChildProcess) -> bool:
         until(lambda: ready(port))
         until(lambda: probed(port, "/livez")[0] == 200)
         child.send_signal(signal.SIGTERM)

@@ -6,17 +6,19 @@ A host runs the command line of `skewless run` in a process of its own for each 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helpers.waiting import WAIT_S
 from skewless import topology
-from skewless.lab.local import supervisor
+from skewless.lab.local import child_process, supervisor
 from skewless.lab.local.stage_host import HostedProcess, StageHost, modules_of
 
 TESTS = Path(__file__).parents[1]
@@ -51,6 +53,26 @@ def armed_host() -> StageHost:
     host = ArmedHost(MODULES, log=_log("armed-host"), environment=environment)
     atexit.register(host.close)
     return host
+
+
+@contextlib.contextmanager
+def hosted(
+    file: Path, *command: str, log: Path, environment: Mapping[str, str] = os.environ
+) -> Iterator[HostedProcess]:
+    """Run a command with a pipeline file, such as `run splitter`, until the end of the block."""
+    process = stage_host().start("skewless", [*command, "--file", str(file)], environment, log=log)
+    try:
+        yield process
+    finally:
+        child_process.stop(process)
+
+
+def ended(file: Path, *command: str) -> tuple[int, str]:
+    """Run a command with a pipeline file until it ends. Returns its exit code and what it printed."""
+    log = file.with_suffix(".log")
+    log.unlink(missing_ok=True)
+    with hosted(file, *command, log=log) as process:
+        return process.wait(WAIT_S), log.read_text()
 
 
 class _SharedHost:

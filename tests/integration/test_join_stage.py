@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -18,6 +16,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from helpers.join_oracle import Event
 from helpers.joined import PARTITIONS, Joined
 from helpers.kafka import START_MS, read
+from helpers.stage_hosts import ended, hosted
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.config import topic_plan
@@ -52,20 +51,15 @@ def test_join_topic_that_gets_more_partitions_while_it_runs_ends_the_process(
     tested = Joined(broker, tmp_path)
     tested.document["kafka"]["options"] = {"topic.metadata.refresh.interval.ms": 300}
     tested.load()
-    command = [sys.executable, "-m", "skewless", "run", "join", "-f", str(tested.file)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            lines = iter(process.stderr)
-            assert any("assigned" in line for line in lines)
-            admin = AdminClient({"bootstrap.servers": broker})
-            grown = NewPartitions(tested.topics[side], PARTITIONS + 1)
-            admin.create_partitions([grown])[grown.topic].result()
-            last = [line for line in lines if line.startswith("error:")]
-            assert process.wait(WAIT_S) == 3
-        finally:
-            process.kill()
-    assert f"topic {tested.topics[side]} has {PARTITIONS + 1} partitions" in last[-1]
+    log = tmp_path / "join.log"
+    with hosted(tested.file, "run", "join", log=log) as process:
+        until(lambda: "assigned" in log.read_text())
+        admin = AdminClient({"bootstrap.servers": broker})
+        grown = NewPartitions(tested.topics[side], PARTITIONS + 1)
+        admin.create_partitions([grown])[grown.topic].result()
+        assert process.wait(WAIT_S) == 3
+    *_, last = errors(log.read_text())
+    assert f"topic {tested.topics[side]} has {PARTITIONS + 1} partitions" in last
 
 
 def readiness(tested: Joined, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -160,12 +154,15 @@ def test_join_silent_partition_is_named_by_the_readiness_page(broker: str, tmp_p
     ]
 
 
+def errors(output: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith("error:")]
+
+
 def refusal(tested: Joined, stage: str, code: int = 2) -> str:
     """Run a stage, which must end with this code, and return its errors."""
-    command = [sys.executable, "-m", "skewless", "run", stage, "-f", str(tested.file)]
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=WAIT_S, check=False)
-    assert done.returncode == code, done.stderr
-    return "\n".join(line for line in done.stderr.splitlines() if line.startswith("error:"))
+    returncode, output = ended(tested.file, "run", stage)
+    assert returncode == code, output
+    return "\n".join(errors(output))
 
 
 @pytest.mark.thorough

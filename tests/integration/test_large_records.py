@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-import skewless
 from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth
+from helpers.stage_hosts import ended
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.record_size import RECORD_BYTES
 
@@ -24,12 +21,6 @@ KEYS, KEY_BYTES = 60_000, 350
 LARGE = 10_000_000
 CUT = ("tuples", "worker-input", "partials", "aggregator-changelog", "observer-changelog")
 HEADER = "__skewless.errors."
-
-
-@pytest.fixture(autouse=True)
-def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = str(Path(skewless.__file__).parents[1])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))))
 
 
 def limit(bootstrap: str, topic: str, size: int) -> None:
@@ -107,10 +98,9 @@ def test_splitter_topic_with_too_small_record_limit_ends_with_its_name(broker: s
     source.send((0, row(key)) for key in keys(5_000))
     pipeline = Pipeline(broker, tmp_path, source, topics={"aggregator_partitions": 1})
     limit(broker, pipeline.settings.topic("tuples"), 1_000)
-    command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(pipeline.file)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
-    assert ended.returncode == 3
-    message = ended.stderr.splitlines()[-1]
+    code, output = ended(pipeline.file, "run", "splitter")
+    assert code == 3
+    message = output.splitlines()[-1]
     for part in ("error: ", pipeline.settings.topic("tuples"), "max.message.bytes=8388608", "topics.options"):
         assert part in message
-    assert "Traceback" not in ended.stderr
+    assert "Traceback" not in output

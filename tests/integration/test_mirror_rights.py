@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import Pipeline, Source, create_with, zipf_records
+from helpers.stage_hosts import ended, hosted
 from helpers.waiting import until
 from integration.secured import Secured, secured_broker
 from skewless.config.acls import AclBinding, Operation
@@ -20,7 +19,6 @@ from skewless.config.acls import AclBinding, Operation
 pytestmark = pytest.mark.broker
 
 PASSWORD = "of-every-user"  # noqa: S105 - of a broker that lives as long as this test
-RUN_S = 120.0
 TOPIC = "aggregates"
 
 
@@ -64,17 +62,17 @@ class Clusters:
     pipeline: Pipeline
     other: Secured
 
-    def command(self, user: str) -> list[str]:
-        """Return the command that copies the results to the end, as this user and with its name as prefix."""
+    def file(self, user: str) -> Path:
+        """Return a file that copies the results as this user, with its name as prefix."""
         document = json.loads(self.pipeline.file.read_text())
         document["mirror"] = {"kafka": self.other.kafka(user, PASSWORD), "prefix": f"{user}."}
         file = self.pipeline.folder / f"{user}.yaml"
         file.write_text(json.dumps(document))
-        return [sys.executable, "-m", "skewless", "run", "mirror", "--drain", "-f", str(file)]
+        return file
 
-    def mirror(self, user: str) -> subprocess.CompletedProcess[str]:
-        """Run this command."""
-        return subprocess.run(self.command(user), capture_output=True, text=True, timeout=RUN_S, check=False)
+    def mirror(self, user: str) -> tuple[int, str]:
+        """Copy the results to the end. Returns the exit code and what the process printed."""
+        return ended(self.file(user), "run", "mirror", "--drain")
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +93,16 @@ def clusters(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_rights_as_listed_let_a_mirror_create_and_write_its_copy(clusters: Clusters) -> None:
-    ended = clusters.mirror("all")
-    assert ended.returncode == 0, ended.stderr
-    again = clusters.mirror("all")
-    assert again.returncode == 0, again.stderr
+    for _ in range(2):
+        code, output = clusters.mirror("all")
+        assert code == 0, output
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.resource != "group"], ids=str)
 def test_rights_without_one_end_a_mirror_with_its_name(case: Case, clusters: Clusters) -> None:
-    ended = clusters.mirror(str(case))
-    assert ended.returncode == 3, ended.stderr
-    last = ended.stderr.strip().splitlines()[-1]
+    code, output = clusters.mirror(str(case))
+    assert code == 3, output
+    last = output.strip().splitlines()[-1]
     _, _, remedy = last.rpartition("; grant ")
     assert str(case.operation) in remedy.partition(" on ")[0], last
     assert "docs/how-to/copy-to-another-cluster.md lists" in remedy, last
@@ -114,11 +111,6 @@ def test_rights_without_one_end_a_mirror_with_its_name(case: Case, clusters: Clu
 def test_rights_without_that_on_the_group_are_named_while_a_mirror_waits(clusters: Clusters, tmp_path: Path) -> None:
     (case,) = (case for case in CASES if case.resource == "group")
     log = tmp_path / "mirror.log"
-    with log.open("wb") as output:
-        child = subprocess.Popen(clusters.command(str(case)), stderr=output)
-    try:
+    with hosted(clusters.file(str(case)), "run", "mirror", "--drain", log=log) as process:
         until(lambda: f"grant Read on group {case}.{clusters.pipeline.name}-mirror-offsets" in log.read_text())
-        assert child.poll() is None
-    finally:
-        child.kill()
-        child.wait()
+        assert process.poll() is None

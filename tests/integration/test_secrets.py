@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import STAGES, Pipeline, Source, create_with
+from helpers.stage_hosts import hosted
 from helpers.waiting import until
 from integration.secured import Secured, secured_broker
 from skewless.cli import main
@@ -247,13 +248,10 @@ def test_stage_with_metrics_listens_on_its_metrics_port_only(broker: str, tmp_pa
 @pytest.mark.thorough
 def test_stage_without_metrics_listens_on_no_port(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
-    command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(pipeline.file)]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    try:
+    with hosted(pipeline.file, "run", "splitter", log=tmp_path / "log") as child:
         until(lambda: works(pipeline, "splitter"))
         assert listening(child.pid) == set()
-    finally:
-        child.terminate()
+        child.send_signal(signal.SIGTERM)
         assert child.wait(RUN_S) == 0
 
 

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartiti
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Source, free_ports
+from helpers.stage_hosts import hosted
 from helpers.terminal import terminal
 from helpers.waiting import WAIT_S, until
 from skewless import topology
@@ -141,17 +142,14 @@ def test_status_of_a_starting_process_says_why_it_is_not_ready(
         "SKEWLESS__KAFKA__CONNECT_TIMEOUT_S": "300",
         "SKEWLESS__METRICS__PORT": str(port),
     }
-    command = [sys.executable, "-m", "skewless", "run", "splitter", "-f", str(pipeline.file)]
-    process = subprocess.Popen(command, env=os.environ | unreachable, stderr=subprocess.DEVNULL)
-    try:
-        with published_processes.published(pipeline.settings, {"splitter-0": port}):
-            reason = "starting: Kafka has not answered yet"
-            until(lambda: status_json(pipeline)["stages"][0]["not_ready"] == {"splitter-0": [reason]})
-            shown = status(pipeline)
-        assert published_processes.read(pipeline.settings) == {}
-    finally:
-        process.kill()
-        process.wait()
+    with (
+        hosted(pipeline.file, "run", "splitter", log=tmp_path / "log", environment=os.environ | unreachable),
+        published_processes.published(pipeline.settings, {"splitter-0": port}),
+    ):
+        reason = "starting: Kafka has not answered yet"
+        until(lambda: status_json(pipeline)["stages"][0]["not_ready"] == {"splitter-0": [reason]})
+        shown = status(pipeline)
+    assert published_processes.read(pipeline.settings) == {}
     assert f"waiting  splitter-0 is not ready: {reason}\n" in shown.stdout
     assert "splitter: no process runs" not in shown.stdout
     assert "router: no process runs" in shown.stdout

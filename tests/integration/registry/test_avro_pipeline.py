@@ -6,8 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,6 +21,7 @@ from helpers.avro import encoded, record_of
 from helpers.kafka import Pipeline, Record, Source, differences, free_ports, read, truth, zipf_records
 from helpers.registry_gate import Gate, basic
 from helpers.schema_registry import API, RegistryServer
+from helpers.stage_hosts import hosted
 from helpers.waiting import WAIT_S, until
 from skewless.lab.local import restarts
 
@@ -218,13 +217,6 @@ def test_up_restarts_a_splitter_until_the_registry_is_back(
             until(lambda: processed(tested) == len(records), each=poll)
 
 
-def run_splitter(tested: Pipeline, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "skewless", "run", "splitter", "-f", str(tested.file)]
-    return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
-    )
-
-
 @pytest.mark.parametrize("stage", ["splitter", "aggregator"])
 def test_stage_whose_registry_is_down_at_start_waits_and_its_readiness_says_so(
     broker: str, tmp_path: Path, stage: str
@@ -246,8 +238,10 @@ def test_splitter_whose_login_is_refused_exits_with_one_line_without_the_passwor
     with gate.running():
         login = {"username": "u", "allow_unencrypted": True, "password": "canary7f3a91c2"}
         tested = avro_pipeline(broker, tmp_path, gate.url, registry=login)
-        done = run_splitter(tested, SKEWLESS__LOG__FORMAT="text")
-    assert done.returncode == 3
-    assert "refuses this client (401)" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-    assert "canary7f3a91c2" not in done.stdout + done.stderr
+        log, environment = tmp_path / "log", os.environ | {"SKEWLESS__LOG__FORMAT": "text"}
+        with hosted(tested.file, "run", "splitter", log=log, environment=environment) as child:
+            assert child.wait(WAIT_S) == 3
+    output = log.read_text()
+    assert "refuses this client (401)" in output.splitlines()[-1]
+    assert "Traceback" not in output
+    assert "canary7f3a91c2" not in output
