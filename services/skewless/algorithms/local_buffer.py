@@ -86,10 +86,6 @@ class LocalBuffer:
         rows = self._rows
         return rows is not None and (rows.num_rows >= self._rules.max_rows or rows.nbytes > BUFFER_BYTES // 2)
 
-    def add_rows(self, rows: pa.Table) -> None:
-        """Add rows of an earlier flush to an empty buffer."""
-        self._rows = rows
-
     def reduced(self) -> pa.Table:
         """Return the rows since the last flush, which stay."""
         self._reduce()

@@ -25,38 +25,23 @@ class Opening(NamedTuple):
     """Largest event time in ms of the records before it; None if it is the first record with a time."""
 
 
-class LocalWindows:
+class LocalWindows(LocalBuffer):
     """Held tuples of one source partition by local window. `rules.pane_ms` is the length of a window."""
 
     def __init__(self, rules: LocalRules, lateness_ms: int) -> None:
+        super().__init__(rules)
         self._window_ms = rules.pane_ms
         self._lateness_ms = lateness_ms
-        self._buffer = LocalBuffer(rules)
         self.openings: dict[int, Opening] = {}
-        """Opening of each held window, by its start in ms."""
+        """Opening of each held window, by its start in ms. Those of `first_of_new` must be set before `add`."""
         self.tuples = 0
         """Number of held tuples."""
         self.floor: int | None = None
         """End in ms of the newest window that the watermark closed. After `close`, no held tuple is before it."""
 
-    def __len__(self) -> int:
-        """Return the number of rows, and of tuples that are not reduced."""
-        return len(self._buffer)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether rows must be taken before more tuples are added."""
-        return self._buffer.is_full
-
-    @property
-    def rows(self) -> pa.Table:
-        """Rows of the held tuples."""
-        return self._buffer.reduced()
-
     def restore(self, rows: pa.Table, tuples: int, openings: Mapping[int, Opening], floor: int | None) -> None:
         """Hold tuples that were read again. The object must be new."""
-        self._buffer.add_rows(rows)
-        self.openings, self.tuples, self.floor = dict(openings), tuples, floor
+        self._rows, self.openings, self.tuples, self.floor = rows, dict(openings), tuples, floor
 
     def first_of_new(self, times: NDArray[np.int64]) -> dict[int, int]:
         """Return the windows of these event times that are not held, each with the index of its first time."""
@@ -68,11 +53,10 @@ class LocalWindows:
             if start not in self.openings
         }
 
-    def add(self, tuples: pa.RecordBatch, openings: Mapping[int, Opening]) -> None:
-        """Hold tuples, which have the columns of `to_partials`. `openings` are those of `first_of_new`."""
-        self._buffer.add(tuples)
-        self.openings.update(openings)
+    def add(self, tuples: pa.RecordBatch) -> bool:
+        """Hold tuples, which have the columns of `to_partials`. Returns True."""
         self.tuples += tuples.num_rows
+        return super().add(tuples)
 
     def close(self, watermark: int | None) -> Flush | None:
         """Take the rows of the windows that end at or before the watermark of the partition; None without such rows."""
@@ -80,21 +64,12 @@ class LocalWindows:
             return None
         end = watermark // self._window_ms * self._window_ms
         self.floor = end if self.floor is None else max(self.floor, end)
-        closed = [start for start in self.openings if start < end]
-        if not closed:
-            return None
-        for start in closed:
-            del self.openings[start]
-        return self._taken(self._buffer.take(before=end))
+        return self.take(before=end) if min(self.openings, default=end) < end else None
 
-    def take(self) -> Flush | None:
-        """Take all rows; None if there are none."""
-        if not self.openings:
-            return None
-        self.openings.clear()
-        return self._taken(self._buffer.take())
-
-    def _taken(self, flush: Flush) -> Flush:
+    def take(self, before: int | None = None) -> Flush:
+        """Take all rows, or those of the windows that begin before a time in ms. Raises ValueError without any row."""
+        flush = super().take(before)
+        self.openings = {start: each for start, each in self.openings.items() if before is not None and start >= before}
         self.tuples -= flush.tuples
         return flush
 

@@ -228,7 +228,7 @@ class WindowSplitterStep(LocalSplitterStep[SourceWindows]):
     def _take_due(self, partition: TopicPartition, source: Source, now: int) -> list[Flush]:
         windows, flushes = self._buffers[partition], super()._take_due(partition, source, now)
         flushes += self._counted(windows.close(source.generator.watermark()), "window")
-        if flush_reason := self._flush_reason(source, windows, now):
+        if (flush_reason := self._flush_reason(source, windows, now)) and len(windows):
             flushes += self._counted(windows.take(), flush_reason)
         windows.refused_for_now = False
         return flushes
@@ -271,12 +271,11 @@ STEPS: Mapping[str, type[LocalSplitterStep[Any]]] = {
 
 def hold(windows: LocalWindows, accepted: Accepted) -> None:
     """Hold tuples, and note where those of new windows begin."""
-    openings: dict[int, Opening] = {}
     if first_of_new := windows.first_of_new(accepted.tuples["time"].to_numpy()):
         records = accepted.classified.records_of_tuples
         max_times = accepted.classified.max_times_before(accepted.previous_max)
         for start, index in first_of_new.items():
             record = int(records[index])
             max_time = int(max_times[record])
-            openings[start] = Opening(accepted.batch.offsets[record], None if max_time == NO_TIME else max_time)
-    windows.add(accepted.tuples, openings)
+            windows.openings[start] = Opening(accepted.batch.offsets[record], None if max_time == NO_TIME else max_time)
+    windows.add(accepted.tuples)

@@ -82,7 +82,7 @@ def read_again(batches: Iterable[Batch], held: Held, rules: LocalSplitterRules, 
             if len(times):
                 tuples = rules.tuple_format.batch(keys.dictionary_encode(), values, times)
                 hold(windows, Accepted(tuples, part, classified, previous_max))
-    return RestoredRows(records=records, tuples=windows.tuples, openings=windows.openings, rows=windows.rows)
+    return RestoredRows(records=records, tuples=windows.tuples, openings=windows.openings, rows=windows.reduced())
 
 
 def _batches(kafka: KafkaSettings, source: TopicPartition, begin: int, end: int) -> Iterator[Batch]:
