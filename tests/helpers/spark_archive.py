@@ -49,7 +49,8 @@ def use() -> None:
 @functools.cache
 def options() -> str:
     """Return the options of a Java process that runs for seconds. It ignores the archive if its class path differs."""
-    return f"{SHORT} -Xlog:disable -XX:SharedArchiveFile={_archive()}"
+    # Java ignores TMPDIR, and leaves its folders when a test kills it.
+    return f"{SHORT} -Xlog:disable -XX:SharedArchiveFile={_archive()} -Djava.io.tmpdir={tempfile.gettempdir()}"
 
 
 def _archive() -> Path:
