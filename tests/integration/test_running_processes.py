@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from helpers.kafka import Pipeline, Source
+from helpers.kafka import STAGES, Pipeline, Source
 from helpers.terminal import terminal
 from helpers.waiting import WAIT_S, until
+from skewless.cli.main import main
 from skewless.errors import FencedError
 from skewless.kafka.admin.groups import GroupReader
 from skewless.lab.local.published_processes import read
@@ -38,15 +40,15 @@ def up(pipeline: Pipeline, log: Path, *options: str) -> Iterator[subprocess.Pope
 
 
 def test_up_pipeline_runs_refuses_until_it_is_killed(broker: str, tmp_path: Path) -> None:
-    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 60})
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 20})
     log = tmp_path / "log"
-    settings, command = pipeline.settings, [sys.executable, "-m", "skewless", "up", "-f", str(pipeline.file)]
-    groups, group = GroupReader(settings.kafka), settings.group("router")
+    settings, groups = pipeline.settings, GroupReader(pipeline.settings.kafka)
     with up(pipeline, log) as first:
-        until(lambda: groups.describe(group).members)
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+        # A group whose member is killed within a rebalance waits until the session of the member has ended.
+        until(lambda: all(groups.describe(settings.group(stage)).state == "Stable" for stage in STAGES))
+        done = CliRunner().invoke(main, ["up", "-f", str(pipeline.file)])
         splitter = f"{settings.name}-splitter-0 of group {settings.name}-splitter (pid {first.pid} on this machine)"
-        assert done.returncode == 3
+        assert done.exit_code == 3
         assert done.stdout == ""
         assert done.stderr.startswith(f"error: pipeline {settings.name} already runs: {splitter}, "), done.stderr
         assert "and 2 more. This run would replace these processes" in done.stderr
@@ -55,7 +57,7 @@ def test_up_pipeline_runs_refuses_until_it_is_killed(broker: str, tmp_path: Path
         first.wait()
         assert check_not_running(settings, list(pipeline.processes())) == []
         # It has not waited for the end of the sessions: the broker still takes the killed processes for members.
-        assert groups.describe(group).members
+        assert groups.describe(settings.group("router")).members
         assert read(settings) == {}
     with up(pipeline, log) as restarted, up(pipeline, tmp_path / "other", "--take-over"):
         until(lambda: restarted.poll() is not None)
