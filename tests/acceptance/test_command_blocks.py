@@ -70,7 +70,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "tr -cs": HERE,
         "skewless simulate": HERE,
     },
-    "docs/how-to/add-fields.md": {"": "tests/integration/test_enricher.py"},
+    "docs/how-to/add-fields.md": {"": "tests/spark/test_add_fields_page.py"},
     "docs/how-to/copy-to-another-cluster.md": {"": "tests/integration/test_mirror.py"},
     "docs/how-to/dashboards.md": {"skewless demo": "tests/acceptance/test_demo.py"},
     "docs/how-to/evaluate.md": {

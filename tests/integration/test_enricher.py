@@ -17,8 +17,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from helpers.avro import encoded, record_of
-from helpers.docs_blocks import ROOT
-from helpers.followed_page import Reader
 from helpers.kafka import START_MS, Pipeline, Sent, Source, create_with, free_ports
 from helpers.registry_gate import Gate
 from helpers.schema_registry import API, RegistryServer
@@ -358,17 +356,3 @@ def test_enricher_whose_registry_is_down_at_the_start_waits_and_its_readiness_sa
         until(tested.is_enriched)
         assert child.poll() is None
     assert tested.last() == {("de",) * 5}
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("spark")  # a command of the page is `skewless audit`
-def test_add_fields_page_commands_as_written_count_views_by_country(
-    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader = Reader(tmp_path, broker, monkeypatch)
-    up, results = reader.follow(ROOT / "docs" / "how-to" / "add-fields.md", tmp_path / "work")
-    users = Counter(("de", "fr", "it")[number * number % 500 % 3] for number in range(20_000))
-    assert "enricher-0" in up
-    for country, count in users.items():
-        assert f"{country}" in results
-        assert str(count) in results.replace(",", "")
