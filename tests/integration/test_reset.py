@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import time
 from contextlib import closing
@@ -14,21 +13,15 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 
-import skewless
 from helpers.kafka import STAGES, Pipeline, Source, create_topics, differences, read, truth, zipf_records
-from helpers.waiting import WAIT_S, until
+from helpers.stage_hosts import ended
+from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupReader
 
 pytestmark = pytest.mark.broker
 RECORDS = 2_000
-
-
-@pytest.fixture(autouse=True)
-def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = str(Path(skewless.__file__).parents[1])
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))))
 
 
 def reset(pipeline: Pipeline, *options: str) -> Result:
@@ -43,15 +36,6 @@ def rows(database: Path, table: str) -> int:
     with closing(sqlite3.connect(database)) as connection:
         (count,) = connection.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()
     return int(count)
-
-
-def drained_into(broker: str, folder: Path, mode: str, table: str) -> tuple[Pipeline, Path, int]:
-    """Return a pipeline that has run, the file of its database, and the number of rows in its table."""
-    source, database = Source(broker, 2), folder / "results.db"
-    source.send(zipf_records(RECORDS, 2, seed=5, keys=50))
-    pipeline = Pipeline(broker, folder, source, sink={"url": f"sqlite://{database}", "mode": mode, "table": table})
-    pipeline.drain()
-    return pipeline, database, rows(database, table)
 
 
 @pytest.mark.thorough
@@ -85,42 +69,43 @@ def test_reset_to_start_lets_the_pipeline_count_everything_again(broker: str, tm
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["replace", "merge"])
-def test_reset_to_start_fills_another_table_that_the_sink_has_refused(broker: str, tmp_path: Path, mode: str) -> None:
-    pipeline, database, stored = drained_into(broker, tmp_path, mode, "former")
-    document = json.loads(pipeline.file.read_text())
-    document["sink"]["table"] = "other"
-    pipeline.file.write_text(json.dumps(document))
+def test_sink_whose_offsets_do_not_fit_names_each_remedy_and_a_reset_fills_another_table(
+    broker: str, tmp_path: Path, mode: str
+) -> None:
+    source, database = Source(broker, 2), tmp_path / "results.db"
+    source.send(zipf_records(RECORDS, 2, seed=5, keys=50))
+    sink = {"url": f"sqlite://{database}", "mode": mode, "table": "former"}
+    pipeline = Pipeline(broker, tmp_path, source, sink=sink)
+    pipeline.drain()
+    stored = rows(database, "former")
     stage = {"replace": "sink", "merge": "flusher"}[mode]
-    assert pipeline.start(stage).wait(WAIT_S) == 3
-    log = (pipeline.folder / f"{stage}-0.log").read_text()
-    assert "belong to table former, and sink.table is other" in log
-    assert "`skewless reset --to-start`" in log
+    document = json.loads(pipeline.file.read_text())
+
+    def refused_with(table: str) -> str:
+        pipeline.file.write_text(json.dumps(document | {"sink": sink | {"table": table}}))
+        code, output = ended(pipeline.file, "run", stage)
+        assert code == 3, output
+        return output
+
+    other = refused_with("other")
+    assert "belong to table former, and sink.table is other" in other
+    assert "`skewless reset --to-start`" in other
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         rows(database, "other")
 
+    pipeline.file.write_text(json.dumps({name: part for name, part in document.items() if name != "sink"}))
+    assert reset(pipeline, "--to-start", "--yes").exit_code == 0
+    former = refused_with("former")
+    assert "was deleted and created again" in former
+    assert f"These offsets are in table skewless_offsets of {database}. `skewless reset --to-start` deletes" in former
+    assert "A pipeline of another name also needs another table in sink.table" in former
+
+    refused_with("other")
     assert reset(pipeline, "--to-start", "--yes").exit_code == 0
     pipeline.drain()
     assert (rows(database, "other"), rows(database, "former")) == (stored, stored)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("mode", ["replace", "merge"])
-def test_sink_after_a_reset_without_its_section_names_each_remedy(broker: str, tmp_path: Path, mode: str) -> None:
-    pipeline, database, stored = drained_into(broker, tmp_path, mode, "sums")
-    text = pipeline.file.read_text()
-    pipeline.file.write_text(json.dumps({name: part for name, part in json.loads(text).items() if name != "sink"}))
     assert reset(pipeline, "--to-start", "--yes").exit_code == 0
-    pipeline.file.write_text(text)
-    stage = {"replace": "sink", "merge": "flusher"}[mode]
-    assert pipeline.start(stage).wait(WAIT_S) == 3
-    log = (pipeline.folder / f"{stage}-0.log").read_text()
-    assert "was deleted and created again" in log
-    assert f"These offsets are in table skewless_offsets of {database}. `skewless reset --to-start` deletes" in log
-    assert "A pipeline of another name also needs another table in sink.table" in log
-
-    assert reset(pipeline, "--to-start", "--yes").exit_code == 0
-    pipeline.drain()
-    assert rows(database, "sums") == stored
+    assert [rows(database, table) for table in ("other", "former", "skewless_offsets")] == [0, stored, 0]
 
 
 def test_reset_delete_leaves_only_the_source(broker: str, tmp_path: Path) -> None:
