@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -15,7 +14,7 @@ import pytest
 from helpers.databases import Server, new_database
 from helpers.input_lines import SALES, lines
 from helpers.kafka import Pipeline, Source
-from helpers.waiting import until
+from helpers.killer import Killer
 
 pytestmark = pytest.mark.thorough
 
@@ -66,23 +65,15 @@ def test_sales_with_workers_and_flusher_killed_equal_a_plain_count(
     random = Random(3)  # noqa: S311 - kills are seeded, not secret
     pipeline = Pipeline(broker, tmp_path, source, **SETTINGS, sink=sink)
     victims = ["flusher-0", *(f"worker-{number}" for number in range(COUNTERS))]
-    killed = Counter[str]()
     with pipeline.running() as supervisor:
-
-        def look() -> None:
-            supervisor.poll(time.monotonic())
-
+        killer = Killer(supervisor)
         for number in range(KILLS):
             portion = sales[number * len(sales) // KILLS : (number + 1) * len(sales) // KILLS]
             source.send((index % PARTITIONS, line.encode()) for index, line in enumerate(portion))
             victim = "flusher-0" if number % 2 else random.choice(victims)
-            until(lambda: supervisor.processes[victim].pid is not None, each=look)  # noqa: B023 - is over before the next kill
-            kill_at = time.monotonic() + random.uniform(0.2, 2.0)
-            until(lambda: time.monotonic() >= kill_at, each=look)  # noqa: B023 - as above
-            supervisor.kill(victim)
-            killed[victim] += 1
+            killer.kill(victim, after_s=random.uniform(0.2, 2.0))
     pipeline.drain(limit_s=300)
-    assert killed["flusher-0"] >= KILLS / 2
+    assert killer.killed["flusher-0"] >= KILLS / 2
     rows = database.query("SELECT hour, category, count, sum_amount, mean_amount FROM sales_results")
     assert len(rows) == len(set(rows))
     assert set(rows) == plain_count(sales)

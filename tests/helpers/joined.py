@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -19,6 +17,7 @@ from confluent_kafka import Producer
 
 from helpers.join_oracle import Event, answer, late
 from helpers.kafka import SLOW_FETCHES, START_MS, create_topics, read
+from helpers.killer import Killer
 from helpers.stage_hosts import stage_host
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import JoinRules, Side
@@ -166,26 +165,26 @@ class Joined(JoinTopics):
         self.file = self.folder / "pipeline.yaml"
         self.file.write_text(json.dumps(self.document))
 
-    def supervisor(self, *, drain: bool) -> Supervisor:
-        return Supervisor(self.file, self.settings, drain=drain, logs=self.folder, host=stage_host())
+    def supervisor(self, *, drain: bool, logs: str = "") -> Supervisor:
+        return Supervisor(self.file, self.settings, drain=drain, logs=self.folder / logs, host=stage_host())
 
     def send_while_killing(
         self, logs: Mapping[Side, Log], chance: random.Random, *, times: int, processes: int
     ) -> None:
-        """Run the pipeline while records are written in parts, and kill some of its processes after each part."""
-        supervisor = self.supervisor(drain=False)
+        """Run the pipeline while records are written in parts, and kill some of its processes after each part.
+
+        They are killed a while after they have got partitions.
+        """
+        supervisor = self.supervisor(drain=False, logs="killed")
+        killer = Killer(supervisor)
         try:
             supervisor.start()
             for part in range(times):
                 for side, log in logs.items():
                     self.send(side, log[part * len(log) // times : (part + 1) * len(log) // times])
                 self.flush()
-                end = time.monotonic() + chance.uniform(0.5, 2.0)
-                until(lambda: time.monotonic() > end, each=lambda: supervisor.poll(time.monotonic()))  # noqa: B023
-                for name in chance.sample(sorted(supervisor.processes), processes):
-                    pid = supervisor.processes[name].pid
-                    if pid is not None:
-                        os.kill(pid, signal.SIGKILL)
+                victims = chance.sample(sorted(supervisor.processes), processes)
+                killer.kill(*victims, after_s=chance.uniform(0.5, 2.0))
         finally:
             supervisor.stop()
 

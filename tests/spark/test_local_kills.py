@@ -11,7 +11,6 @@ import json
 import os
 import random
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ import pytest
 from click.testing import CliRunner
 
 from helpers.kafka import BASE, STAGES, Feed, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.killer import Killer
 from helpers.waiting import until
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.cli.main import main
 from skewless.lab.local import child_process
-from skewless.lab.local.supervisor import Supervisor
 
 pytestmark = pytest.mark.thorough
 
@@ -35,6 +34,7 @@ LATENESS_S = 20
 MOST, RATE, SPAN_S = 500_000, 500, 9_000
 """Records at most, records per second, and event time of the records, of which 9 s pass in each second."""
 STOP_S = 60.0
+REPLICAS = {"splitter": 2, "worker": 2}
 WINDOWS_OF_5 = {"mode": "windows", "window_s": 5}
 MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "none": ({"mode": "none"}, WINDOWS_OF_5),
@@ -71,28 +71,10 @@ def further(tested: Pipeline, file: Path, instance: int) -> Iterator[None]:
         assert [child.wait(STOP_S) for child in children] == [0, 0]
 
 
-class Killer:
-    """Kills processes of a supervisor, which starts them again."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._random = random.Random(SEED)
-        self.killed = 0
-
-    def look(self) -> None:
-        """Start again what has ended."""
-        self._supervisor.poll(time.monotonic())
-
-    def each_stage(self, times: int) -> None:
-        """Kill a process of each stage at random times, so many times."""
-        for stage in self._random.sample([*STAGES] * times, len(STAGES) * times):
-            names = [name for name in self._supervisor.processes if name.startswith(f"{stage}-")]
-            victim = self._supervisor.processes[self._random.choice(names)]
-            at = time.monotonic() + self._random.uniform(0.2, 1.5)
-            until(lambda at=at: time.monotonic() >= at, each=self.look)  # type: ignore[misc]
-            until(lambda victim=victim: victim.pid is not None, each=self.look)  # type: ignore[misc]
-            os.kill(victim.pid or 0, 9)
-            self.killed += 1
+def kill_each_stage(killer: Killer, chance: random.Random, times: int) -> None:
+    """Kill a process of each stage at random times, so many times."""
+    for stage in chance.sample([*STAGES] * times, len(STAGES) * times):
+        killer.kill(f"{stage}-{chance.randrange(REPLICAS.get(stage, 1))}", after_s=chance.uniform(0.2, 1.5))
 
 
 def all_share(tested: Pipeline, processes: int) -> bool:
@@ -115,26 +97,26 @@ def test_pipeline_local_modes_side_by_side_killed_and_scaled_give_the_batch_answ
         aggregator={"aggregates": [*AGGREGATES]},
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
         transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 15},
-        replicas={"splitter": 2, "worker": 2},
+        replicas=REPLICAS,
     )
     file, feed = with_local(tested, other), Feed(source, zipf_records(MOST, PARTITIONS, SEED, span_s=SPAN_S), RATE)
     with feed, tested.running() as supervisor:
-        killer = Killer(supervisor)
+        killer, chance = Killer(supervisor), random.Random(SEED)
         with further(tested, file, 2):
-            until(lambda: all_share(tested, 3), each=killer.look, every_s=0.2)
-            killer.each_stage(-(-KILLS // 3))
+            until(lambda: all_share(tested, 3), each=killer.poll, every_s=0.2)
+            kill_each_stage(killer, chance, -(-KILLS // 3))
             with further(tested, file, 3):
-                until(lambda: all_share(tested, 4), each=killer.look, every_s=0.2)
-                killer.each_stage(-(-KILLS // 3) if KILLS > 1 else 0)
-        until(lambda: all_share(tested, 2), each=killer.look, every_s=0.2)
-        killer.each_stage(KILLS - 2 * -(-KILLS // 3) if KILLS > 1 else 0)
+                until(lambda: all_share(tested, 4), each=killer.poll, every_s=0.2)
+                kill_each_stage(killer, chance, -(-KILLS // 3) if KILLS > 1 else 0)
+        until(lambda: all_share(tested, 2), each=killer.poll, every_s=0.2)
+        kill_each_stage(killer, chance, KILLS - 2 * -(-KILLS // 3) if KILLS > 1 else 0)
         feed.finish()
     document = file.read_text()
     tested.file.write_text(document)
     source.send(zipf_records(4_000, PARTITIONS, SEED + 1, span_s=240))
     tested.drain(limit_s=300)
-    print(f"{mode}: {feed.sent:,} records, {killer.killed} processes killed")
-    assert killer.killed == KILLS * len(STAGES)
+    print(f"{mode}: {feed.sent:,} records, {killer.killed.total()} processes killed")
+    assert killer.killed.total() == KILLS * len(STAGES)
     assert differences(tested, truth(read(broker, source.topic), lateness_ms=LATENESS_S * 1000)) == []
     audit = CliRunner().invoke(main, ["audit", "-f", str(tested.file), "--json"])
     assert audit.exit_code == 0, audit.output
