@@ -9,13 +9,14 @@ import pytest
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
 
-pytestmark = [pytest.mark.thorough, pytest.mark.broker, pytest.mark.spark]
+pytestmark = [pytest.mark.thorough, pytest.mark.spark]
 
 RECORDS = 100_000
 
 
-def test_stream_page_commands_as_written_give_the_figures_of_a_count(tmp_path: Path) -> None:
-    _start, streamed, audited, _stop, _ = follow(ROOT / "docs" / "how-to" / "stream-on-spark.md", tmp_path)
+def test_stream_page_commands_as_written_give_the_figures_of_a_count(broker: str, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "how-to" / "stream-on-spark.md"
+    _start, streamed, audited, _stop, _ = follow(page, tmp_path, broker)
     lines = streamed.splitlines()
     assert f"{RECORDS:,} records read" in lines
     results = [line for line in lines if "count" in line][-3:]

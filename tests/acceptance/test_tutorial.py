@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.docs_blocks import ROOT, Block, blocks
-from helpers.followed_page import follow
+from helpers.followed_page import follow_with_own_broker
 
 pytestmark = pytest.mark.thorough
 
@@ -22,7 +22,7 @@ def tutorial() -> list[Block]:
 @pytest.fixture
 def answers(tmp_path: Path) -> list[str]:
     """Follow the tutorial in an empty folder; returns the output of each shell block."""
-    return follow(ROOT / "docs" / "tutorial.md", tmp_path)
+    return follow_with_own_broker(ROOT / "docs" / "tutorial.md", tmp_path)
 
 
 @pytest.mark.broker

@@ -31,36 +31,45 @@ START, STOP = "$(skewless broker start)", "skewless broker stop"
 """What a page does with a broker of its own."""
 
 
-def follow(page: Path, folder: Path) -> list[str]:
+def follow(page: Path, folder: Path, broker: str) -> list[str]:
     """Return what each shell block printed. Blocks with a name are files; a shell block with a name is not run.
 
-    `skewless` and `python` are in PATH, and the broker is one of its own. Fails if a command fails.
+    `skewless` and `python` are in PATH, and the broker is that of the tests. Fails if a command fails.
     """
-    environment = _environment(folder)
     work = folder / "work"
-    steps = _write_files(page, work)
-    script = "\n".join(f"{step}echo '{ENDED}'" for step in steps)
+    steps = [_with_broker(step, broker) for step in _write_files(page, work)]
+    return _run_all(steps, work, _environment(folder))
+
+
+def follow_with_own_broker(page: Path, folder: Path) -> list[str]:
+    """Do the same as `follow`, with the broker that the page starts."""
+    environment, work = _environment(folder), folder / "work"
     try:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            cwd=work,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return [answer.strip() for answer in done.stdout.split(ENDED.strip())]
+        return _run_all(_write_files(page, work), work, environment)
     finally:
-        _stop_broker(environment)
+        stop = [sys.executable, "-m", "skewless", "broker", "stop"]
+        subprocess.run(stop, env=environment, capture_output=True, timeout=WAIT_S, check=True)
+
+
+def _run_all(steps: list[str], work: Path, environment: dict[str, str]) -> list[str]:
+    script = "\n".join(f"{step}echo '{ENDED}'" for step in steps)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=work,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [answer.strip() for answer in done.stdout.split(ENDED.strip())]
 
 
 class Reader:
     """Runs commands in this process and on the broker of the tests, in a folder of the reader of a page.
 
-    This costs a fraction of the CPU time of `follow`, where each command loads its code and a broker starts. The
-    tutorial is followed as it is written.
+    This costs a fraction of the CPU time of `follow`, where each command loads its code.
     """
 
     def __init__(self, folder: Path, broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,15 +117,15 @@ class Reader:
 
 
 @contextlib.contextmanager
-def set_up(page: Path, folder: Path) -> Iterator[tuple[dict[str, str], Callable[[], None]]]:
-    """Write the files of a page into the new folder `work`, and run its first shell block, which starts a broker.
+def set_up(page: Path, folder: Path, broker: str) -> Iterator[tuple[dict[str, str], Callable[[], None]]]:
+    """Write the files of a page into the new folder `work`, and run its first shell block on the broker of the tests.
 
     Yields the environment of a program that is started in the same shell, and a function that ends the programs that
-    the block has left running. All of them and the broker end with the block.
+    the block has left running. All of them end with the block.
     """
     environment = _environment(folder)
     step, *_ = _write_files(page, folder / "work")
-    script = f'{step}echo "$KAFKA_BOOTSTRAP_SERVERS"; wait'
+    script = f"{_with_broker(step, broker)}echo '{ENDED}'; wait"
     shell = subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder / "work",
@@ -133,11 +142,16 @@ def set_up(page: Path, folder: Path) -> Iterator[tuple[dict[str, str], Callable[
 
     assert shell.stdout
     try:
-        yield environment | {"KAFKA_BOOTSTRAP_SERVERS": shell.stdout.readline().strip()}, end
+        assert shell.stdout.readline().strip() == ENDED.strip()
+        yield environment | {"KAFKA_BOOTSTRAP_SERVERS": broker}, end
     finally:
         end()
         shell.stdout.close()
-        _stop_broker(environment)
+
+
+def _with_broker(step: str, broker: str) -> str:
+    """Return the step with this broker instead of one that it starts and stops."""
+    return step.replace(START, broker).replace(STOP, ":")
 
 
 def _write_files(page: Path, work: Path) -> list[str]:
@@ -151,11 +165,6 @@ def _write_files(page: Path, work: Path) -> list[str]:
         elif block.language == "sh" and not block.name:
             steps.append(text)
     return steps
-
-
-def _stop_broker(environment: dict[str, str]) -> None:
-    stop = [sys.executable, "-m", "skewless", "broker", "stop"]
-    subprocess.run(stop, env=environment, capture_output=True, timeout=WAIT_S, check=True)
 
 
 def path_with_programs(folder: Path) -> str:

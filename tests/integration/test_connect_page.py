@@ -28,7 +28,6 @@ from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.config.loader import load
 from skewless.config.result_codec import result_reader
-from skewless.lab.local.broker import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -69,16 +68,15 @@ def write_files(folder: Path, addresses: Mapping[str, str], *names: str) -> None
 
 
 @pytest.fixture(scope="module")
-def orders() -> Iterator[str]:
-    """Run a broker with the topic of the page, which has orders."""
-    with Broker() as broker:
-        create_topics(broker.bootstrap, {"orders": 1})
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
-        for number in range(RECORDS):
-            order = {"customer": f"c{number % 3}", "total": 12.5, "at": START_MS + number * 5000}
-            producer.produce("orders", json.dumps(order).encode())
-        assert producer.flush(60) == 0
-        yield broker.bootstrap
+def orders(broker: str) -> str:
+    """Create the topic of the page, which has orders. Returns the address of its broker."""
+    create_topics(broker, {"orders": 1})
+    producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True})
+    for number in range(RECORDS):
+        order = {"customer": f"c{number % 3}", "total": 12.5, "at": START_MS + number * 5000}
+        producer.produce("orders", json.dumps(order).encode())
+    assert producer.flush(60) == 0
+    return broker
 
 
 @pytest.fixture

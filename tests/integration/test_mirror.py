@@ -218,7 +218,7 @@ def test_mirror_whose_copy_the_pipeline_would_read_ends_with_2_and_a_remedy(brok
     assert "so it would count its own results; use another prefix" in (pipeline.folder / "mirror-0.log").read_text()
 
 
-def test_mirror_page_commands_as_written_store_the_copied_partials(tmp_path: Path) -> None:
-    up, flushed, _ = follow(ROOT / "docs" / "how-to" / "copy-to-another-cluster.md", tmp_path)
+def test_mirror_page_commands_as_written_store_the_copied_partials(broker: str, tmp_path: Path) -> None:
+    up, flushed, _ = follow(ROOT / "docs" / "how-to" / "copy-to-another-cluster.md", tmp_path, broker)
     assert "mirror-0" in up
     assert len(flushed.splitlines()) == 3

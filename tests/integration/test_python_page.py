@@ -40,17 +40,17 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+def reader(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """Return a reader, whose program the last test ends."""
     folder = tmp_path_factory.mktemp("page")
-    with set_up(PAGE, folder) as (environment, stop), pytest.MonkeyPatch.context() as patched:
+    with set_up(PAGE, folder, broker) as (environment, stop), pytest.MonkeyPatch.context() as patched:
         share_host(patched)
         patched.chdir(folder / "work")
         for name, value in environment.items():
             patched.setenv(name, value)
-        admin = AdminClient({"bootstrap.servers": environment["KAFKA_BOOTSTRAP_SERVERS"]})
+        admin = AdminClient({"bootstrap.servers": broker})
         until(lambda: "orders" in admin.list_topics(timeout=WAIT_S).topics)  # a reader is slower than the program
-        yield Reader(folder / "work", environment["KAFKA_BOOTSTRAP_SERVERS"], stop)
+        yield Reader(folder / "work", broker, stop)
 
 
 def test_python_page_blocks_run_in_order_with_the_documented_effect(

@@ -21,9 +21,9 @@ PAGE = ROOT / "docs" / "how-to" / "notebook.md"
 
 
 def test_notebook_page_blocks_run_in_order_give_the_documented_results(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with set_up(PAGE, tmp_path) as (environment, _):
+    with set_up(PAGE, tmp_path, broker) as (environment, _):
         monkeypatch.chdir(tmp_path / "work")
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
