@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-SPARK, SERVERS, UNITS = {"gw0", "gw1"}, {"gw2"}, {"gw4"}
+SPARK, SERVERS, SECURED, UNITS = {"gw0", "gw1"}, {"gw2"}, {"gw3"}, {"gw4"}
 WORKERS = {
     "tests/spark/": SPARK,
     "tests/acceptance/test_rolling_upgrade": SPARK,
@@ -14,15 +14,21 @@ WORKERS = {
     "tests/integration/sql/": SERVERS,
     "tests/integration/test_connect_page": SERVERS,
     "tests/integration/test_enricher": SERVERS,
+    "tests/integration/test_bad_command_input": SECURED,
+    "tests/integration/test_commands": SECURED,
+    "tests/integration/test_mirror_rights": SECURED,
+    "tests/integration/test_secrets": SECURED,
+    "tests/integration/test_security": SECURED,
+    "tests/integration/test_smoke_test": SECURED,
     "tests/unit/": UNITS,
     "tests/laws/": UNITS,
     "tests/vectors/": UNITS,
 }
 """Beginnings of the paths of files, and the workers that begin with these files.
 
-Each worker starts servers of its own, so tests that share Spark, a schema registry or databases keep to few workers.
-The tests of the last worker need no server and never wait: they use the time of the cores while the tests of processes
-wait.
+Each worker starts servers of its own, so tests that share Spark, a schema registry, databases or a secured broker keep
+to few workers. The tests of the last worker need no server and never wait: they use the time of the cores while the
+tests of processes wait.
 """
 
 

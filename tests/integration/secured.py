@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -145,25 +145,21 @@ def _entry(user: str, right: acls.AclBinding, operation: Operation) -> tuple[Any
 
 
 @contextlib.contextmanager
-def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
+def secured_broker(folder: Path) -> Iterator[Secured]:
     """Run a broker whose keys are created in `folder`, and whose clients need a password.
 
-    With `mutual`, it has another listener, whose clients need a certificate and a password.
+    It has another listener, whose clients need a certificate and a password.
     """
     keys = make_keys(folder)
     properties = _listener("SASL_SSL", keys.server) | _passwords("client")
     login = {"sasl.mechanism": "PLAIN", "sasl.username": ADMIN, "sasl.password": ADMIN_PASSWORD}
     options = {"security.protocol": "SASL_SSL", **login, **_trust(keys.ca)}
-    port, other = free_ports(2) if mutual else (None, None)
-    if port and other:
-        properties |= _listeners(port, other) | _passwords("mutual") | _required_certificates(keys.ca, "mutual")
-        properties |= _own_key(keys.server, "mutual")
+    port, other = free_ports(2)
+    properties |= _listeners(port, other) | _passwords("mutual") | _required_certificates(keys.ca, "mutual")
+    properties |= _own_key(keys.server, "mutual")
+    mutual = Secured(f"127.0.0.1:{other}", keys.ca, options | keys.client.options(), keys.client)
     with Broker(port=port, properties=properties, client=options) as broker:
-        secured = Secured(broker.bootstrap, keys.ca, options)
-        if other:
-            address, shown = f"127.0.0.1:{other}", options | keys.client.options()
-            secured = replace(secured, mutual=Secured(address, keys.ca, shown, keys.client))
-        yield secured
+        yield Secured(broker.bootstrap, keys.ca, options, mutual=mutual)
 
 
 @contextlib.contextmanager

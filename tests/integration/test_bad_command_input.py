@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import create_topics, create_with
 from helpers.waiting import WAIT_S
-from integration.secured import Secured, secured_broker
+from integration.secured import Secured
 from skewless.cli.main import main
 
 pytestmark = pytest.mark.broker
@@ -78,10 +77,9 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Folder:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_broker(tmp_path_factory.mktemp("keys")) as running:
-        running.add_users({"stranger": PASSWORD})
-        yield running
+def secured(secured_server: Secured) -> Secured:
+    secured_server.add_users({"stranger": PASSWORD})
+    return secured_server
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import STAGES, START_MS, create_with
 from helpers.stage_hosts import share_host
-from integration.secured import Secured, secured_broker
+from integration.secured import Secured
 from skewless.cli.main import main
 from skewless.config import acls
 from skewless.config.pipeline_settings import PipelineSettings
@@ -69,10 +68,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with secured_broker(tmp_path_factory.mktemp("keys")) as running:
-        running.add_users({USER: PASSWORD})
-        yield running
+def secured(secured_server: Secured) -> Secured:
+    secured_server.add_users({USER: PASSWORD})
+    return secured_server
 
 
 def fill(options: dict[str, str | int], topic: str, partitions: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from helpers.kafka import Pipeline, Source, create_with, zipf_records
 from helpers.stage_hosts import ended, hosted
 from helpers.waiting import until
-from integration.secured import Secured, secured_broker
+from integration.secured import Secured
 from skewless.config.acls import AclBinding, Operation
 
 pytestmark = pytest.mark.broker
@@ -76,20 +75,17 @@ class Clusters:
 
 
 @pytest.fixture(scope="module")
-def clusters(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
+def clusters(broker: str, secured_server: Secured, tmp_path_factory: pytest.TempPathFactory) -> Clusters:
     pipeline = Pipeline(broker, tmp_path_factory.mktemp("pipeline"), Source(broker, 1))
     pipeline.source.send(zipf_records(100, 1, seed=21, keys=10))
     pipeline.drain()
-    with secured_broker(tmp_path_factory.mktemp("keys")) as other:
-        allowed = {"all": rights("all", pipeline.name)} | {str(case): case.left(pipeline.name) for case in CASES}
-        other.add_users(dict.fromkeys(allowed, PASSWORD))
-        other.allow(allowed)
-        existing = [str(case) for case in CASES if case.operation == "DescribeConfigs"]  # only such a copy is verified
-        partitions = pipeline.settings.topics.aggregator_partitions
-        create_with(
-            AdminClient(other.admin_options()), {f"{user}.{pipeline.name}.{TOPIC}": partitions for user in existing}
-        )
-        yield Clusters(pipeline, other)
+    allowed = {"all": rights("all", pipeline.name)} | {str(case): case.left(pipeline.name) for case in CASES}
+    secured_server.add_users(dict.fromkeys(allowed, PASSWORD))
+    secured_server.allow(allowed)
+    existing = [str(case) for case in CASES if case.operation == "DescribeConfigs"]  # only such a copy is verified
+    copies = {f"{user}.{pipeline.name}.{TOPIC}": pipeline.settings.topics.aggregator_partitions for user in existing}
+    create_with(AdminClient(secured_server.admin_options()), copies)
+    return Clusters(pipeline, secured_server)
 
 
 def test_rights_as_listed_let_a_mirror_create_and_write_its_copy(clusters: Clusters) -> None:

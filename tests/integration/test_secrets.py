@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from helpers.kafka import STAGES, Pipeline, Source, create_with
 from helpers.stage_hosts import hosted
 from helpers.waiting import until
-from integration.secured import Secured, secured_broker
+from integration.secured import Secured
 from skewless.cli import main
 from skewless.config import acls, loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
@@ -167,21 +166,20 @@ def test_config_dump_secret_of_a_login_with_tokens_is_masked(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Run a broker with an administrator whose password is the canary."""
-    with secured_broker(tmp_path_factory.mktemp("keys")) as running:
-        running.add_users({"ann": CANARY})
-        pipeline = PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}})
-        running.allow(acls.acls_by_principal(pipeline, dict.fromkeys(acls.ROLES, "ann")))
-        create_with(AdminClient(running.admin_options()), {"raw": 1})
-        yield running
+def secured(secured_server: Secured) -> Secured:
+    """Add an administrator whose password is the canary."""
+    secured_server.add_users({"ann": CANARY})
+    pipeline = PipelineSettings.model_validate({"name": "secrets", "source": {"topic": "secret"}})
+    secured_server.allow(acls.acls_by_principal(pipeline, dict.fromkeys(acls.ROLES, "ann")))
+    create_with(AdminClient(secured_server.admin_options()), {"secret": 1})
+    return secured_server
 
 
 def write_file(folder: Path, secured: Secured, password: str, **options: str) -> Path:
     file = folder / "pipeline.yaml"
     kafka = secured.kafka("ann", password) | {"connect_timeout_s": 60, "options": options}
     small = {"worker_input": {"max_workers": 2}, "router": {"workers": 2}, "topics": {"aggregator_partitions": 1}}
-    file.write_text(json.dumps({"name": "p", "source": {"topic": "raw"}, "kafka": kafka, **small}))
+    file.write_text(json.dumps({"name": "secrets", "source": {"topic": "secret"}, "kafka": kafka, **small}))
     return file
 
 

@@ -21,7 +21,7 @@ from helpers.kafka import STAGES, START_MS, create_with
 from helpers.stage_hosts import share_host, stage_host
 from helpers.tiers import thorough_except
 from helpers.waiting import until
-from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, secured_broker
+from integration.secured import ADMIN, ADMIN_PASSWORD, Secured
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
@@ -172,18 +172,17 @@ def write_file(folder: Path, user: str, content: dict[str, Any]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Run a broker with a user per role and per case, each with its ACLs."""
-    with secured_broker(tmp_path_factory.mktemp("keys"), mutual=True) as running:
-        rights = {**acls.acls_for(settings_of(None, "")), **{str(case): case.left for case in CASES}}
-        lesser = settings_of(None, "", guarantee="at_least_once")
-        rights["at-least-once"] = acls.acls_for(lesser)["splitter"]
-        rights |= {f"q-{role}": allowed for role, allowed in acls.acls_for(of_pattern(None, "")).items()}
-        rights["team"] = OF_PREFIX
-        running.add_users(dict.fromkeys(rights, PASSWORD))
-        running.allow(rights)
-        create_with(AdminClient(running.admin_options()), {"raw": 1})
-        yield running
+def secured(secured_server: Secured) -> Secured:
+    """Add a user per role and per case, each with its ACLs."""
+    rights = {**acls.acls_for(settings_of(None, "")), **{str(case): case.left for case in CASES}}
+    lesser = settings_of(None, "", guarantee="at_least_once")
+    rights["at-least-once"] = acls.acls_for(lesser)["splitter"]
+    rights |= {f"q-{role}": allowed for role, allowed in acls.acls_for(of_pattern(None, "")).items()}
+    rights["team"] = OF_PREFIX
+    secured_server.add_users(dict.fromkeys(rights, PASSWORD))
+    secured_server.allow(rights)
+    create_with(AdminClient(secured_server.admin_options()), {"raw": 1})
+    return secured_server
 
 
 def fill(secured: Secured) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import create_topics, create_with
-from integration.secured import secured_broker
+from integration.secured import Secured
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError
@@ -57,19 +56,18 @@ def test_smoke_test_without_stages_reports_them_before_its_timeout(
 
 
 @pytest.mark.thorough
-def test_smoke_test_acls_are_sufficient_and_necessary(tmp_path: Path) -> None:
-    with secured_broker(tmp_path) as secured:
-        create_with(AdminClient(secured.admin_options()), {"raw": 2, "p.aggregates": 1})
-        secured.add_users({"checker": WORD})
-        settings = PipelineSettings.model_validate(
-            {"name": "p", "source": {"topic": "raw"}, "kafka": secured.kafka("checker", WORD)}
-        )
-        with pytest.raises(BrokerError, match=r"topic raw .*Describe"):
-            check.run(settings, 10, "checked", SHORT_S)
-        secured.allow({"checker": rights(settings)})
-        with pytest.raises(CheckFailedError, match=r"no process of splitter, .* or allow this user to"):
-            check.run(settings, 10, "checked", SHORT_S)
-        _, results, _ = rights(settings)
-        secured.withdraw("checker", results)
-        with pytest.raises(BrokerError, match=r"topic p\.aggregates .*Describe"):
-            check.run(settings, 10, "checked", SHORT_S)
+def test_smoke_test_acls_are_sufficient_and_necessary(secured_server: Secured) -> None:
+    create_with(AdminClient(secured_server.admin_options()), {"smoke": 2, "checked.aggregates": 1})
+    secured_server.add_users({"checker": WORD})
+    settings = PipelineSettings.model_validate(
+        {"name": "checked", "source": {"topic": "smoke"}, "kafka": secured_server.kafka("checker", WORD)}
+    )
+    with pytest.raises(BrokerError, match=r"topic smoke .*Describe"):
+        check.run(settings, 10, "checked", SHORT_S)
+    secured_server.allow({"checker": rights(settings)})
+    with pytest.raises(CheckFailedError, match=r"no process of splitter, .* or allow this user to"):
+        check.run(settings, 10, "checked", SHORT_S)
+    _, results, _ = rights(settings)
+    secured_server.withdraw("checker", results)
+    with pytest.raises(BrokerError, match=r"topic checked\.aggregates .*Describe"):
+        check.run(settings, 10, "checked", SHORT_S)

@@ -19,7 +19,7 @@ def test_rank_worker_takes_its_files_first_and_of_others_last() -> None:
 
 
 def test_rank_of_a_worker_without_files_begins_with_files_of_no_worker() -> None:
-    assert rank("tests/chart/test_made.py", "gw3") < rank("tests/spark/test_join.py", "gw3")
+    assert rank("tests/chart/test_made.py", "gw5") < rank("tests/spark/test_join.py", "gw5")
 
 
 def test_rank_worker_of_units_begins_with_them() -> None:
