@@ -5,8 +5,11 @@ from __future__ import annotations
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-SPARK, SERVERS, SECURED, UNITS = {"gw0", "gw1"}, {"gw2"}, {"gw3"}, {"gw4"}
+SPARK, SPARK_AND_REGISTRY, SERVERS, SECURED, UNITS = {"gw0", "gw1"}, {"gw0"}, {"gw2"}, {"gw3"}, {"gw4"}
 WORKERS = {
+    "tests/spark/test_avro_kills": SPARK_AND_REGISTRY,
+    "tests/spark/test_result_formats": SPARK_AND_REGISTRY,
+    "tests/spark/test_stream.py": SPARK_AND_REGISTRY,
     "tests/spark/": SPARK,
     "tests/acceptance/test_rolling_upgrade": SPARK,
     "tests/acceptance/test_stream_": SPARK,
