@@ -75,25 +75,6 @@ def test_broker_command_start_status_and_stop_report_and_end_one_broker(run: Run
     assert run("stop").returncode == 0
 
 
-def test_broker_command_with_kafka_home_needs_no_other_jars(
-    run: Run, environment: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "kafka" / "libs").mkdir(parents=True)
-    for jar in jars.ensure("kafka"):
-        (tmp_path / "kafka" / "libs" / jar.name).symlink_to(jar)
-    environment |= {"KAFKA_HOME": str(tmp_path / "kafka"), "SKEWLESS_CACHE": str(tmp_path / "cache")}
-    started = run("start")
-    assert started.returncode == 0, started.stderr
-    assert status(run)["running"] is True
-    assert not (tmp_path / "cache" / "jars").exists()
-
-
-def test_broker_command_named_data_folder_is_kept(run: Run, tmp_path: Path) -> None:
-    assert run("start", "--data", str(tmp_path / "data")).returncode == 0
-    run("stop")
-    assert (tmp_path / "data" / "data" / "meta.properties").exists()
-
-
 def test_broker_daemon_with_a_folder_that_kafka_refuses_is_wrong_use(
     monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -103,8 +84,16 @@ def test_broker_daemon_with_a_folder_that_kafka_refuses_is_wrong_use(
         broker_daemon.start_daemon(tmp_path / "a,b", None)
 
 
-def test_broker_daemon_killed_leaves_nothing_behind(run: Run) -> None:
-    run("start")
+def test_broker_daemon_with_kafka_home_needs_no_other_jars_and_killed_leaves_nothing_behind(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "kafka" / "libs").mkdir(parents=True)
+    for jar in jars.ensure("kafka"):
+        (tmp_path / "kafka" / "libs" / jar.name).symlink_to(jar)
+    environment |= {"KAFKA_HOME": str(tmp_path / "kafka"), "SKEWLESS_CACHE": str(tmp_path / "cache")}
+    started = run("start")
+    assert started.returncode == 0, started.stderr
+    assert not (tmp_path / "cache" / "jars").exists()
     entries = status(run)
     children = tree(entries)
     os.kill(int(str(entries["pid"])), signal.SIGKILL)
@@ -113,11 +102,12 @@ def test_broker_daemon_killed_leaves_nothing_behind(run: Run) -> None:
     assert status(run) == {"running": False}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_broker_command_foreground_ended_leaves_nothing_behind(
-    number: signal.Signals, environment: dict[str, str], run: Run
+@pytest.mark.parametrize(("number", "named"), [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, False)])
+def test_broker_command_foreground_ended_leaves_only_a_named_folder_behind(
+    number: signal.Signals, environment: dict[str, str], run: Run, tmp_path: Path, *, named: bool
 ) -> None:
-    command = [sys.executable, "-c", PROGRAM, "start", "--foreground"]
+    data = ["--data", str(tmp_path / "named")] if named else []
+    command = [sys.executable, "-c", PROGRAM, "start", "--foreground", *data]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as foreground:
         assert foreground.stdout
         assert foreground.stdout.readline().startswith("127.0.0.1:")
@@ -126,4 +116,5 @@ def test_broker_command_foreground_ended_leaves_nothing_behind(
         foreground.send_signal(number)
     assert foreground.returncode == (-number if number == signal.SIGKILL else 0)
     until(lambda: not [child for child in children if child.is_running()], limit_s=WAIT_S)
-    assert not Path(str(entries["folder"])).exists()
+    assert Path(str(entries["folder"])).exists() == named
+    assert (tmp_path / "named" / "data" / "meta.properties").exists() == named
