@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -27,12 +26,6 @@ from skewless.lab.local.broker import Broker
 
 pytestmark = pytest.mark.broker
 WAIT_S = 90.0
-
-
-@pytest.fixture
-def own_broker() -> Iterator[Broker]:
-    with Broker() as own:
-        yield own
 
 
 def create_topic(bootstrap: str, **config: str) -> str:
@@ -102,14 +95,15 @@ def test_embedded_broker_compaction_keeps_the_last_value_of_each_key(broker: str
 
 
 @pytest.mark.thorough
-def test_embedded_broker_restarted_after_a_kill_keeps_its_port_and_data(own_broker: Broker) -> None:
-    before = own_broker.bootstrap
-    topic = create_topic(before)
-    produce(before, topic, ("k", "survives"))
-    own_broker.kill()
-    own_broker.start()
-    assert own_broker.bootstrap == before
-    assert read(before, topic) == [("k", "survives")]
+def test_embedded_broker_restarted_after_a_kill_keeps_its_port_and_data() -> None:
+    with Broker() as own:
+        before = own.bootstrap
+        topic = create_topic(before)
+        produce(before, topic, ("k", "survives"))
+        own.kill()
+        own.start()
+        assert own.bootstrap == before
+        assert read(before, topic) == [("k", "survives")]
 
 
 def test_kafka_process_start_holds_connections_to_the_previous_port_unanswered(
@@ -136,9 +130,13 @@ def test_embedded_broker_named_folder_is_kept_and_reused(tmp_path: Path) -> None
         assert read(second.bootstrap, topic) == [("k", "kept")]
 
 
-def test_embedded_broker_stopped_leaves_neither_process_nor_folder() -> None:
+def test_embedded_broker_keeps_old_records_and_stopped_leaves_neither_process_nor_folder() -> None:
     with Broker() as own:
         pid, folder = own.pid, own.folder
+        resource = ConfigResource(ConfigResource.Type.TOPIC, create_topic(own.bootstrap))
+        admin = AdminClient({"bootstrap.servers": own.bootstrap})  # the client must outlive its futures
+        config = admin.describe_configs([resource])[resource].result()
+        assert config["retention.ms"].value == "-1"
     assert pid is not None
     assert folder is not None
     assert not psutil.pid_exists(pid)
@@ -164,15 +162,6 @@ def test_embedded_broker_parent_killed_leaves_neither_process_nor_folder() -> No
 def environment() -> dict[str, str]:
     """Environment in which a Python child process finds the package of this process."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
-@pytest.mark.thorough
-def test_embedded_broker_old_records_are_not_deleted_by_age(own_broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
-    topic = create_topic(own_broker.bootstrap)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    config = admin.describe_configs([resource])[resource].result()
-    assert config["retention.ms"].value == "-1"
 
 
 @pytest.mark.thorough
