@@ -91,7 +91,7 @@ class Upstream:
         for topic, partition in reports:
             if partition % self._partitions != self._partition:
                 raise BadRecordError(f"source partition {topic}/{partition} does not belong to this partition")
-        # The compact form has no name. It may be from the time when `topic` was the only one.
+        # A compact report is of the only source partition. Without `topic`, it was written when the pipeline had one.
         names_all = any(topic == NO_TOPIC for topic, _ in named) if named else bool(reports and self._topic)
         return partial(self._apply, reports, names_all=names_all)
 
