@@ -7,6 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from integration.secured import Secured, secured_broker
+from skewless.lab import progress
+
+
+@pytest.fixture(autouse=True)
+def hidden_progress() -> Iterator[None]:
+    """Report no progress: a slow machine would add lines to the output of commands that run in this process."""
+    show = progress.hide()
+    yield
+    show()
 
 
 @pytest.fixture(scope="session")
