@@ -78,7 +78,7 @@ class Former:
 
 
 V0_2 = Former("0.2.0", {"late_rule": "event_time"}, ("hot-keys", "replays"))
-V0_4 = Former("0.4.0", {}, ())
+V0_5 = Former("0.5.0", {}, ())
 
 
 def skewless(tested: Pipeline, *arguments: str) -> str:
@@ -192,7 +192,7 @@ def test_stages_of_0_2_killed_and_replaced_against_the_order_of_data_give_exact_
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("former", [V0_2, V0_4], ids=lambda former: former.version)
+@pytest.mark.parametrize("former", [V0_2, V0_5], ids=lambda former: former.version)
 def test_stages_of_a_former_version_beside_this_one_then_stopped_in_the_order_of_data_give_exact_results(
     broker: str, tmp_path: Path, former: Former
 ) -> None:

@@ -16,7 +16,7 @@ from skewless.lab.local.folders import cache_folder, file_lock
 CLONE = Path(__file__).parents[2]
 COMMITS = {
     "0.2.0": "45a62fde67d74158eb69c9705ad4d9548ad18f55",
-    "0.4.0": "77879e891baf8e37fa0abe3292ea8698c8d20730",
+    "0.5.0": "380b03cffef895dee6204162b76fdbc8cae115c0",
 }
 """Commit of each version. Not every clone has the tags."""
 
