@@ -158,7 +158,7 @@ def test_batch_on_executors_without_the_packages_ends_with_3_and_the_next_step(
     done = driver.run("batch", *arguments, python=python)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 1), done.stderr
     assert done.stderr.startswith("error: the Spark job failed: an executor's Python has no package ")
-    assert done.stderr.endswith(": send the packages with --ship, or install Skewless there\n")
+    assert done.stderr.endswith(": install it there, because --ship has not sent it\n")
 
 
 def test_stream_on_executors_without_the_packages_ends_with_3_and_the_next_step(

@@ -50,16 +50,19 @@ PACKAGES = (
 """Packages that tasks import. What these need is added."""
 EXTRAS = (
     "authlib",
+    "aws-msk-iam-sasl-signer-python",
     "cachetools",
+    "cryptography",  # of pymysql[rsa]
     "fastavro",
     "googleapis-common-protos",
+    "grpcio-tools",
     "httpx2",
     "protobuf",
     "psycopg",
     "psycopg-binary",
     "pymysql",
 )
-"""Packages that some tasks import: of a schema registry, or of a database. They are added if they are installed."""
+"""Packages that some tasks import: of a schema registry, a database, or Amazon MSK. They are added if installed."""
 GROUPS = ("skewless.aggregates", "skewless.formats")
 """Groups of the entry points of other packages that tasks call."""
 PRESENT = {"skewless", "pyspark", "py4j"}

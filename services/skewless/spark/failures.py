@@ -23,9 +23,7 @@ _UNREACHABLE = (
     *(f"java.net.{name}" for name in ("Connect", "NoRouteToHost", "Socket", "UnknownHost")),
 )
 _EXECUTOR_PROBLEMS = {
-    r"No module named '?(\w+)|\[PACKAGE_NOT_INSTALLED\] (\S+)": (
-        "an executor's Python has no package {}: send the packages with --ship, or install Skewless there"
-    ),
+    r"No module named '?(\w+)|\[PACKAGE_NOT_INSTALLED\] (\S+)": "an executor's Python has no package {}: {remedy}",
     r'Cannot run program "([^"]+)"|exec: (\S+): not found': (
         f"the executors have no Python {{}}: name theirs in the environment variable {PYTHON}"
     ),
@@ -41,14 +39,17 @@ _EXECUTOR_PROBLEMS = {
     ),
 }
 """Pattern of the error of a job -> what its executors lack, and the next step."""
+_SHIP = "send the packages with --ship, or install Skewless there"
+_INSTALL = "install it there, because --ship has not sent it"
 
 
-def failure_of(error: Exception) -> JobFailedError | UnreachableError | CrashedError:
+def failure_of(error: Exception, *, shipped: bool = False) -> JobFailedError | UnreachableError | CrashedError:
     """Return the error of a failed job with a message of one line: the innermost cause, in Python or in Java.
 
-    An exception of Python in a task is a bug, unless it is an error of the machine or of this package.
+    An exception of Python in a task is a bug, unless it is an error of the machine or of this package. `shipped`:
+    whether the executors have the packages of this process.
     """
-    if problem := _executor_problem(str(error)):
+    if problem := _executor_problem(str(error), _INSTALL if shipped else _SHIP):
         return JobFailedError(f"the Spark job failed: {problem}")
     # py4j writes a colon before the exception of Java.
     stripped = (line.strip().removeprefix("Caused by: ").removeprefix(": ") for line in str(error).splitlines())
@@ -76,11 +77,11 @@ def failure_without_java(ended: str) -> JobFailedError:
     )
 
 
-def _executor_problem(text: str) -> str | None:
+def _executor_problem(text: str, remedy: str) -> str | None:
     """Return what the executors lack for a job that failed with this error; None if it is something else."""
     for pattern, problem in _EXECUTOR_PROBLEMS.items():
         if found := re.search(pattern, text):
-            return problem.format(next(filter(None, found.groups())))
+            return problem.format(next(filter(None, found.groups())), remedy=remedy)
     return None
 
 

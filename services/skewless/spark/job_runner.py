@@ -63,7 +63,7 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
             if (ended := end_of_java(error)) is not None:
                 raise failure_without_java(ended) from None
             # Convert the error while Java still runs: py4j fetches the text of some errors from Java.
-            raise failure_of(error) from None
+            raise failure_of(error, shipped=options.archive is not None) from None
 
 
 def check_start(command_options: Mapping[str, Any]) -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from helpers.source_files import ROOT
 from skewless.errors import ConfigurationError
 from skewless.spark import executor_archive
 from skewless.spark.spark_session import SparkOptions
+
+LISTED = {*executor_archive.PACKAGES, *executor_archive.EXTRAS}
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +46,13 @@ def test_executor_archive_unpacked_runs_a_python_with_its_packages(tmp_path: Pat
     packages = tmp_path / "skewless" / "packages"
     expected = [str(packages / name / "__init__.py") for name in ("msgspec", "skewless")]
     assert json.loads(done.stdout) == [*expected, ["a b"]]
+
+
+def test_executor_archive_has_the_packages_of_each_extra_that_tasks_import() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    names = ("msk", "mysql", "postgresql", "registry")
+    required = {found[0] for name in names for text in extras[name] if (found := re.match(r"[\w-]+", text))}
+    assert required | {"cryptography"} <= LISTED  # pymysql[rsa] needs it
 
 
 def test_executor_archive_is_built_once_and_again_after_a_change(

@@ -70,3 +70,8 @@ def test_failure_of_executors_that_lack_something_names_it_and_the_next_step(tex
     assert str(error).startswith("the Spark job failed: ")
     assert problem in str(error)
     assert "\n" not in str(error)
+
+
+def test_failure_of_executors_that_lack_a_package_despite_ship_does_not_propose_it() -> None:
+    error = failure_of(RuntimeError(f"{TRACEBACK}No module named 'mine'"), shipped=True)
+    assert str(error).endswith("no package mine: install it there, because --ship has not sent it")
