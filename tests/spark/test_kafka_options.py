@@ -1,4 +1,4 @@
-"""Kafka's Java client gets certificates and keys in a form that it reads."""
+"""Kafka's Java client gets certificates, keys and logins in a form that it reads."""
 
 from __future__ import annotations
 
@@ -60,6 +60,16 @@ def test_client_options_folder_of_authorities_has_those_that_openssl_reads(tmp_p
         (tmp_path / name).write_text(f"{name}\n")
     options = client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "tls": {"ca": str(tmp_path)}}))
     assert options["ssl.truststore.certificates"] == "0123abcd.0\n0123abcd.1\n"
+
+
+def test_client_options_extensions_of_a_token_are_those_of_java() -> None:
+    oauthbearer = {"token_endpoint_url": "https://identity/token", "client_id": "a", "client_secret": "b"}
+    sasl = {"mechanism": "OAUTHBEARER", "oauthbearer": oauthbearer}
+    extensions = {"sasl.oauthbearer.extensions": "logicalCluster=lkc-1, identityPoolId=pool-2"}
+    settings = {"security_protocol": "SASL_SSL", "sasl": sasl, "options": extensions}
+    options = client_options(KafkaSettings.model_validate(settings))
+    assert 'extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2";' in options["sasl.jaas.config"]
+    assert not extensions.keys() & options.keys()
 
 
 def test_client_options_of_librdkafka_alone_are_left_out() -> None:

@@ -21,8 +21,10 @@ FETCH_WAIT_MS = 10
 """Time for which a broker delays the answer to a fetch at the end of a partition. A task that has read up to the end
 asks for the end offset next, and the broker answers the requests of a connection one after the other. With Kafka's
 default of 500 ms, each task would take half a second more."""
-_OTHER_VALUES = ("linger.ms", "delivery.timeout.ms", "ssl.cipher.suites")
-"""Options whose values differ: fractions of a ms, less than the time for a request, and OpenSSL's names of ciphers."""
+_EXTENSIONS = "sasl.oauthbearer.extensions"
+_OTHER_VALUES = ("linger.ms", "delivery.timeout.ms", "ssl.cipher.suites", _EXTENSIONS)
+"""Options whose values differ: fractions of a ms, less than the time for a request, OpenSSL's names of ciphers, and
+pairs that are part of the JAAS text."""
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 """Names of the certificates that OpenSSL reads in a folder."""
 _OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
@@ -56,15 +58,20 @@ def _sasl(kafka: KafkaSettings) -> dict[str, str]:
     if sasl.msk_iam is not None:
         return _MSK_IAM
     if sasl.oauthbearer is not None:
-        return {"sasl.mechanism": sasl.mechanism, **_oauthbearer(sasl.oauthbearer)}
+        extensions = str(kafka.options.get(_EXTENSIONS, ""))
+        return {"sasl.mechanism": sasl.mechanism, **_oauthbearer(sasl.oauthbearer, extensions)}
     login = {"username": sasl.username or "", "password": sasl.password.get_secret_value() if sasl.password else ""}
     return {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": _jaas(_JAAS[sasl.mechanism], login)}
 
 
-def _oauthbearer(settings: OAuthBearerSettings) -> dict[str, str]:
+def _oauthbearer(settings: OAuthBearerSettings, extensions: str) -> dict[str, str]:
+    """Return the options of a login with tokens. `extensions`: pairs for the broker, as name=value,name=value."""
     login = {"clientId": settings.client_id, "clientSecret": settings.client_secret.get_secret_value()}
     if settings.scope is not None:
         login["scope"] = settings.scope
+    for pair in filter(None, map(str.strip, extensions.split(","))):
+        name, _, value = pair.partition("=")
+        login[f"extension_{name}"] = value
     if settings.ca is not None:
         login |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _pem("sasl.oauthbearer.ca", settings.ca)}
     return {
