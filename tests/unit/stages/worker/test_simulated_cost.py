@@ -49,11 +49,11 @@ def test_simulated_cost_failed_batch_is_reported_and_later_batches_are_processed
             lambda _, __: fail_at("spent", next(seen)),
         )
         cost.submit(batch(0))
-        await until_in_thread(lambda: done == [0], limit_s=5.0, every_s=0.001)
+        await until_in_thread(lambda: done == [0], every_s=0.001)
         cost.submit(batch(1))
-        await until_in_thread(lambda: failures, limit_s=5.0, every_s=0.001)
+        await until_in_thread(lambda: failures, every_s=0.001)
         cost.submit(batch(2))
-        await until_in_thread(lambda: done == [0, 2], limit_s=5.0, every_s=0.001)
+        await until_in_thread(lambda: done == [0, 2], every_s=0.001)
 
     asyncio.run(story())
     assert [type(error) for error in failures] == [ZeroDivisionError]
@@ -70,7 +70,7 @@ def test_simulated_cost_header_without_a_value_costs_nothing_and_is_passed_on() 
             CostSettings(cycle=1, process_duration_ms=0.01), process, lambda _: True, lambda _: None, lambda _, __: None
         )
         cost.submit(batch(0, [("schema", None)]))
-        await until_in_thread(lambda: done == [0], limit_s=5.0, every_s=0.001)
+        await until_in_thread(lambda: done == [0], every_s=0.001)
 
     asyncio.run(story())
 
@@ -92,7 +92,7 @@ def first_cost(*batches: MessageBatch, process_duration_ms: float, owned: int) -
         )
         for submitted in batches:
             cost.submit(submitted)
-        await until_in_thread(lambda: spent, limit_s=5.0, every_s=0.001)
+        await until_in_thread(lambda: spent, every_s=0.001)
 
     asyncio.run(story())
     return spent
