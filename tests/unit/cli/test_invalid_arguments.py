@@ -45,6 +45,8 @@ LONG = "n" * 300
         (["plan", "--grouping", "evem"], "--grouping: unknown grouping evem, did you mean even?"),
         (["plan", "--topic", ".."], "--topic: must not be . or .., because Kafka rejects these topic names"),
         (["produce", "zipf", "--topic", "."], "--topic: must not be . or .., because Kafka rejects these topic names"),
+        (["batch", "--output-topic", "t"], "--output-topic: pipeline p reads or writes t; name p.aggregates"),
+        (["batch", "--output-topic", "p.tuples"], "--output-topic: pipeline p reads or writes p.tuples; name"),
         (
             ["batch", "--output-topic", ".."],
             "--output-topic: must not be . or .., because Kafka rejects these topic names",

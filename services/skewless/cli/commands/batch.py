@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skewless import topology
 from skewless.cli import join_spark
 from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, topic_of
@@ -89,7 +90,6 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
 
     Refuses to write into the topic `aggregates` of the pipeline while its processes run.
     """
-    from skewless import topology
     from skewless.operations.offset_range import START, check
     from skewless.operations.reset import wait_until_stopped
 
@@ -103,12 +103,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
             "--starting-offsets and --ending-offsets apply only to a topic: files are read completely"
         )
     if output_topic:
-        topic_of("--output-topic", output_topic)
-        if settings.aggregator.format != "json":
-            raise ConfigurationError(
-                f"--output-topic: only the aggregator writes results in the format {settings.aggregator.format}; write "
-                "a folder with --out"
-            )
+        _check_output_topic(settings, output_topic)
     check("--starting-offsets", start or START)
     check("--ending-offsets", end or "latest")
     check_start(spark)
@@ -141,6 +136,23 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
     source = {"files": inputs} if inputs else _read_topics(settings, ranges)
     report = {"pipeline": settings.name, "source": source, "written_to": out or output_topic, **report}
     click.echo(json.dumps(report) if as_json else _text(report))
+
+
+def _check_output_topic(settings: PipelineSettings, name: str) -> None:
+    """Raise ConfigurationError for a topic that the pipeline reads, or whose records are no results."""
+    topic_of("--output-topic", name)
+    if settings.aggregator.format != "json":
+        raise ConfigurationError(
+            f"--output-topic: only the aggregator writes results in the format {settings.aggregator.format}; write "
+            "a folder with --out"
+        )
+    results = settings.topic("aggregates")
+    read_or_written = {*settings.user_topics.values(), *(settings.topic(row.name) for row in topology.TOPICS)}
+    matches = settings.source_pattern is not None and settings.source_pattern.matches(name)
+    if matches or name in read_or_written - {results}:
+        raise ConfigurationError(
+            f"--output-topic: pipeline {settings.name} reads or writes {name}; name {results} or another topic"
+        )
 
 
 def _folder_of_join(
