@@ -10,6 +10,10 @@ from skewless.errors import ConfigurationError
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_INSTANT = -62_135_596_800_000
+"""0001-01-01T00:00:00Z in ms: the first instant that both SQL timestamps and Python support."""
+LAST_INSTANT = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z in ms."""
 FORM = "a duration above 0 such as 30s, 5m, 1h or 2d"
 
 

@@ -16,13 +16,15 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.times import FIRST_INSTANT, LAST_INSTANT
+
 Partition = TypeVar("Partition")
 Deadlines = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
-MAX_WATERMARK = 253_402_300_799_999
+MAX_WATERMARK = LAST_INSTANT
 """Watermark of an upstream partition that has ended (bounded run): last millisecond of the year 9999, exact in JSON."""
 
-MIN_WATERMARK = -62_135_596_800_000
+MIN_WATERMARK = FIRST_INSTANT
 """Watermark of an upstream partition that ended in an earlier run and may continue: 0001-01-01T00:00:00Z, the first
 instant that a record can have. Without one, the next stage would take the last report, the end, for the present."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN
 from typing import Literal
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.parsing.fixed_point import FixedPoint, Reread, Scalar
+from skewless.times import EPOCH, FIRST_INSTANT, LAST_INSTANT
 
 Unit = Literal["ms", "s", "us", "ns", "iso8601"]
 Problems = dict[int, str]
@@ -24,14 +25,9 @@ Problems = dict[int, str]
 
 LARGEST_VALUE = 2**63 - 1
 """Maximum fixed-point value: partials have 64-bit integers."""
-FIRST_INSTANT = -62_135_596_800_000
-"""0001-01-01T00:00:00Z in ms: the first instant that both SQL timestamps and Python support."""
-LAST_INSTANT = 253_402_300_799_999
-"""9999-12-31T23:59:59.999Z in ms."""
 
 _TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000), "ns": (0, 1_000_000)}
 """Maps a unit to the decimals of its fixed-point numbers, and to how many of these make a millisecond."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
 
 

@@ -11,9 +11,10 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from skewless.algorithms.value_type import Kind
 from skewless.errors import ConfigurationError
-from skewless.parsing.converters import EPOCH, FIRST_INSTANT, LAST_INSTANT, Unit
+from skewless.parsing.converters import Unit
 from skewless.parsing.pattern import Pattern, check_syntax
 from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.times import EPOCH, FIRST_INSTANT, LAST_INSTANT
 
 FieldRef = str | Annotated[int, Field(ge=0, strict=True)]
 HeaderName = Annotated[str, Field(min_length=1, max_length=1024)]

@@ -17,12 +17,10 @@ from skewless.errors import StoreError
 from skewless.sql.database import Database
 from skewless.sql.rows import time_text
 from skewless.sql.table import DIGITS, KEY, REVISION, Column, ResultTable
-from skewless.times import instant_text
+from skewless.times import FIRST_INSTANT, instant_text
 
 PAGE_ROWS = 2000
 """Number of rows that are in memory at once."""
-FIRST_WINDOW = -62_135_596_800_000
-"""Start of the year 1 in ms: not all databases have earlier times."""
 
 StoredRow = tuple[Any, ...]
 """Start and end of the window in ms, the key, the columns of `ResultTable.contents`, and the revision."""
@@ -54,7 +52,7 @@ class TableSnapshot:
 
     def windows(self) -> Iterator[tuple[int, int]]:
         """Yield the start and the end of each window that has rows, in order."""
-        statement, start = self._statements["first_row_select"], FIRST_WINDOW
+        statement, start = self._statements["first_row_select"], FIRST_INSTANT
         while rows := self._database.query(statement, (time_text(start),)):
             self._require_times(rows)
             ((window, end),) = rows
@@ -75,7 +73,7 @@ class TableSnapshot:
     def pages_with_ids(self, first: int | None = None, last: int | None = None) -> Iterator[list[tuple[Any, ...]]]:
         """Yield what `pages` yields. The id of its key precedes each row."""
         statement = self._statements["page_select"]
-        start, key_id = time_text(FIRST_WINDOW if first is None else first), b""
+        start, key_id = time_text(FIRST_INSTANT if first is None else first), b""
         # A page begins after the last row of the previous one, so a database needs neither a cursor nor memory.
         while rows := self._database.query(statement, (start, start, key_id, PAGE_ROWS)):
             self._require_times(row[1:3] for row in rows)

@@ -21,9 +21,9 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError, unknown
 from skewless.in_memory import InMemoryPipeline
 from skewless.operations.dead_letters import decode_headers
-from skewless.parsing.converters import LAST_INSTANT
 from skewless.parsing.field_settings import instant_of
 from skewless.parsing.record_parser import python_function
+from skewless.times import LAST_INSTANT
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.record import OutputRecord
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.source_files import ROOT
+from helpers.docs_blocks import ROOT
 from skewless.errors import ConfigurationError
 from skewless.spark import executor_archive
 from skewless.spark.spark_session import SparkOptions

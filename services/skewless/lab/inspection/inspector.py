@@ -34,7 +34,6 @@ from skewless.lab.inspection.load_comparison import LoadComparison
 from skewless.lab.inspection.registered_records import ids_of, of_registry, read_with, with_ids, without_registry
 from skewless.lab.inspection.sizes import Sizes
 from skewless.lab.inspection.time_profile import TimeProfile
-from skewless.parsing.converters import LAST_INSTANT
 from skewless.parsing.field_settings import FieldRef, LimitSettings
 from skewless.parsing.formats.base import DetectedFormat, ParsedBatch
 from skewless.parsing.formats.schema_format import SchemaFormatSettings
@@ -44,6 +43,7 @@ from skewless.parsing.source_records import SourceRecords, last_header
 from skewless.parsing.validation import NO_TIME, TOO_FAR_AHEAD
 from skewless.schema_registry.schema import KEY_HEADER
 from skewless.schema_registry.settings import RegistrySettings
+from skewless.times import LAST_INSTANT
 from skewless.wire.record import Headers
 
 RECORD_KEY = "record key"
