@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -81,7 +82,7 @@ def readiness(tested: Joined, holds: Callable[[dict[str, Any]], bool]) -> dict[s
 
     try:
         supervisor.start()
-        until(look)
+        until(look, each=lambda: supervisor.poll(time.monotonic()))
     finally:
         supervisor.stop()
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,11 @@ def _check(pipeline: Pipeline) -> None:
     assert len(log.splitlines()) < 20
     assert _committed(pipeline) == BATCH
     _skip_to(pipeline, 2 * BATCH)
-    with pipeline.running():
-        until(lambda: pipeline.tuples("tuples") == 2 * BATCH)
-        until(lambda: _committed(pipeline) == 3 * BATCH)
+    with pipeline.running() as supervisor:
+        until(
+            lambda: pipeline.tuples("tuples") == 2 * BATCH and _committed(pipeline) == 3 * BATCH,
+            each=lambda: supervisor.poll(time.monotonic()),
+        )
 
 
 def _pipeline(server: Broker, folder: Path, codec: str) -> Pipeline:

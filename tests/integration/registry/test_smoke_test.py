@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from helpers.avro import encoded, record_of
-from helpers.kafka import Pipeline, Source, create_topics
+from helpers.kafka import STAGES, Pipeline, Source, create_topics
 from helpers.schema_registry import RegistryServer
-from helpers.waiting import WAIT_S
+from helpers.waiting import WAIT_S, until
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.parsing.record_parser import RecordParser
@@ -51,7 +52,7 @@ def settings_of(broker: str, url: str, topic: str, **splitter: Any) -> PipelineS
         {
             "name": "clicks",
             "source": {"topic": topic},
-            "kafka": {"bootstrap_servers": broker},
+            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": WAIT_S},
             "registry": {"url": url},
             "splitter": splitter,
             "aggregator": {"aggregates": ["count"]},
@@ -145,5 +146,6 @@ def test_smoke_test_of_a_running_pipeline_of_avro_finds_its_counts(
         "tags": [],
     }
     source.send([(0, encoded(CLICK, {**click, "note": None}, schema_id))])
-    with tested.running():
-        assert check.run(tested.settings, 100, "check", 60).records == 100
+    with tested.running() as supervisor:
+        until(lambda: all(map(tested.shares, STAGES)), each=lambda: supervisor.poll(time.monotonic()))
+        assert check.run(tested.settings, 100, "check", WAIT_S).records == 100
