@@ -12,11 +12,12 @@ from click.testing import CliRunner, Result
 from helpers.databases import PASSWORD, Server, TestDatabase, new_database
 from helpers.docs_blocks import ROOT, blocks
 from helpers.kafka import free_ports
+from helpers.waiting import WAIT_S
 from integration.sql.sql_sink import Flusher, Sink, result
 from skewless.cli.main import main
 from skewless.errors import StoreError, UnavailableError, UnreachableError
 from skewless.operations import result_table
-from skewless.sql import clear, schema
+from skewless.sql import clear, output, schema
 
 
 @pytest.fixture
@@ -324,8 +325,11 @@ class TestServers:
         with pytest.raises(StoreError, match=r"denied"):
             Sink(database).start()
 
-    def test_reopen_server_that_is_down_waits_between_attempts(self, database: TestDatabase) -> None:
+    def test_reopen_server_that_is_down_waits_between_attempts(
+        self, database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert database.server is not None
+        monkeypatch.setattr(output, "FIRST_DELAY_S", WAIT_S)
         down = Sink(database)
         down.database.address = down.database.address._replace(port=1)
         with pytest.raises(UnavailableError, match="connecting"):
