@@ -24,7 +24,6 @@ from helpers.waiting import WAIT_S, until
 from integration.registry.test_avro_pipeline import readiness
 from skewless.errors import BrokerError
 from skewless.kafka.settings import KafkaSettings
-from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Supervisor
 from skewless.stages.enricher.follower import TableFollower
 from skewless.stages.enricher.settings import TableSettings
@@ -224,7 +223,8 @@ def test_follower_of_a_table_that_was_created_again_ends_with_the_topic(broker: 
     table = UserTable(broker)
     table.put({0: "de"})
     settings = TableSettings.model_validate({"topic": table.topic, "fields": {"country": "geo.country"}})
-    follower = TableFollower(KafkaSettings(bootstrap_servers=broker), [Table(settings)])
+    kafka = KafkaSettings(bootstrap_servers=broker, connect_timeout_s=WAIT_S)
+    follower = TableFollower(kafka, [Table(settings)])
     follower.load()
     follower.load()
     table.admin.delete_topics([table.topic])[table.topic].result()
@@ -264,14 +264,23 @@ class AvroTable:
         self._schemas = 0
 
     @contextlib.contextmanager
-    def followed(self) -> Iterator[ChildProcess]:
+    def followed(self) -> Iterator[None]:
         """Run one process of the enricher until the end of the block."""
-        child = self.pipeline.start("enricher")
+        self.start()
         try:
-            yield child
+            yield
         finally:
-            child.send_signal(signal.SIGKILL)
-            child.wait(WAIT_S)
+            self.child.send_signal(signal.SIGKILL)
+            self.child.wait(WAIT_S)
+
+    def start(self) -> None:
+        self.child = self.pipeline.start("enricher")
+
+    def restart(self) -> None:
+        """Start the process again if it has ended, because the registry did not answer within its short time limit."""
+        if (code := self.child.poll()) is not None:
+            assert code == 3
+            self.start()
 
     @property
     def log(self) -> str:
@@ -309,9 +318,9 @@ def test_enricher_whose_table_has_an_unknown_schema_waits_for_the_registry_and_l
     tested.put(dict.fromkeys(range(5), "de"))
     with contextlib.ExitStack() as stack:
         with tested.gate.running():
-            child = stack.enter_context(tested.followed())
+            stack.enter_context(tested.followed())
             tested.send()
-            until(tested.is_enriched)
+            until(tested.is_enriched, each=tested.restart)
         assert tested.last() == {("de",) * 5}
         number = tested.put(dict.fromkeys(range(5), "fr"))
         waits = f"table {tested.table.topic} waits for schema {number}: "
@@ -328,31 +337,32 @@ def test_enricher_whose_table_has_an_unknown_schema_waits_for_the_registry_and_l
         # A process that waits can be stopped, and its successor applies the row.
         number = tested.put(dict.fromkeys(range(5), "it"))
         until(lambda: f"waits for schema {number}" in tested.page(), each=tested.send)
-        assert child.poll() is None
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(WAIT_S) == 0
+        assert tested.child.poll() is None
+        tested.child.send_signal(signal.SIGTERM)
+        assert tested.child.wait(WAIT_S) == 0
     with tested.gate.running(), tested.followed():
-        until(tested.is_enriched)
+        until(tested.is_enriched, each=tested.restart)
     assert tested.last() == {("it",) * 5}
 
 
 def test_enricher_whose_registry_is_down_at_the_start_waits_and_its_readiness_says_so(
-    broker: str, registry_server: RegistryServer, tmp_path: Path
+    broker: str, registry_server: RegistryServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tested = AvroTable(broker, registry_server, tmp_path, connect_timeout_s=10)
+    tested = AvroTable(broker, registry_server, tmp_path, connect_timeout_s=3)
     number = tested.put(dict.fromkeys(range(5), "de"))
     starting = "starting: schema registry has not answered yet"
-    with tested.followed() as child:
-        until(lambda: starting in tested.page())
-        assert child.wait(WAIT_S) == 3
+    with tested.followed():
+        until(lambda: starting in tested.page(), each=tested.restart)
+        assert tested.child.wait(WAIT_S) == 3
     assert "no schema registry answers" in tested.log.splitlines()[-1]
     # The registry answers, but not about the schema.
     tested.gate.status, tested.gate.part = 503, "/schemas/ids/"
-    with tested.gate.running(), tested.followed() as child:
+    monkeypatch.setenv("SKEWLESS__REGISTRY__CONNECT_TIMEOUT_S", str(WAIT_S))
+    with tested.gate.running(), tested.followed():
         until(lambda: any(f"/schemas/ids/{number}" in path for path in tested.gate.asked))
         until(lambda: starting in tested.page())
         tested.gate.status = None
         tested.send()
         until(tested.is_enriched)
-        assert child.poll() is None
+        assert tested.child.poll() is None
     assert tested.last() == {("de",) * 5}
