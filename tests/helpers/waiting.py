@@ -38,6 +38,11 @@ def until(
         began = time.monotonic()
 
 
+def without_waits(stderr: str) -> str:
+    """Return what a command has written to stderr, without the line of a command that waits for a busy broker."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if "no Kafka broker answers" not in line)
+
+
 async def until_in_thread(holds: Callable[[], object], *, limit_s: float = WAIT_S, every_s: float = 0.05) -> None:
     """Poll a condition in another thread until it holds, so that the event loop continues meanwhile."""
     began = time.monotonic()

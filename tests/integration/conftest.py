@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
 
+from helpers.waiting import WAIT_S
 from integration.secured import Secured, secured_broker
+from skewless.kafka import reachability
 from skewless.lab import progress
+from skewless.schema_registry import client
 
 
 @pytest.fixture(autouse=True)
-def hidden_progress() -> Iterator[None]:
-    """Report no progress: a slow machine would add lines to the output of commands that run in this process."""
+def hidden_progress(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Report no progress and no wait for a broker or a registry.
+
+    A slow machine would add lines to the output of commands that run in this process.
+    """
+    for module in (reachability, client):
+        monkeypatch.setattr(module, "REPORTED_S", math.inf)
     show = progress.hide()
     yield
     show()
+
+
+@pytest.fixture
+def patient_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands without a pipeline file wait as long for a busy broker as the tests."""
+    monkeypatch.setenv("SKEWLESS__KAFKA__CONNECT_TIMEOUT_S", str(WAIT_S))
 
 
 @pytest.fixture(scope="session")
