@@ -35,6 +35,9 @@ ADMIN_PASSWORD = "of-the-tests"  # noqa: S105 - of a broker that lives as long a
 KEY_PASSWORD = "of-a-key"  # noqa: S105 - as above
 AUDIENCE = "kafka"
 """Audience of the tokens that a broker accepts."""
+REAUTHENTICATION_MS = 3000
+"""Time after which a broker closes a connection at its listener with client certificates, unless the client logs in
+with its password again."""
 WAIT_S = 90.0
 _NEW = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
@@ -157,6 +160,7 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
     port, other = free_ports(2)
     properties |= _listeners(port, other) | _passwords("mutual") | _required_certificates(keys.ca, "mutual")
     properties |= _own_key(keys.server, "mutual")
+    properties["listener.name.mutual.scram-sha-512.connections.max.reauth.ms"] = f"{REAUTHENTICATION_MS}"
     mutual = Secured(f"127.0.0.1:{other}", keys.ca, options | keys.client.options(), keys.client)
     with Broker(port=port, properties=properties, client=options) as broker:
         yield Secured(broker.bootstrap, keys.ca, options, mutual=mutual)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import STAGES, START_MS, create_with
-from helpers.stage_hosts import share_host, stage_host
+from helpers.stage_hosts import hosted, share_host, stage_host
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured
@@ -467,6 +468,23 @@ def test_acls_one_removed_in_the_run_ends_the_stage_with_its_name(name: str, set
     assert child.returncode == BrokerError.exit_code
     last = (tmp_path / "log").read_text().strip().splitlines()[-1]
     assert names_acl(Case(user, right, "Write"), last), last
+
+
+def test_stage_whose_password_is_changed_in_the_run_ends_with_the_error_of_a_start(
+    settled: Settled, tmp_path: Path
+) -> None:
+    """The broker requires another login of its connections, as it does when it restarts."""
+    secured, user = settled.secured.mutual, "rotated"
+    assert secured is not None
+    secured.add_users({user: PASSWORD})
+    secured.allow({user: acls.acls_for(settings_of(None, ""))["splitter"]})
+    file, log = write_file(tmp_path, user, document(secured, user)), tmp_path / "log"
+    with hosted(file, "run", "splitter", log=log) as child:
+        until(lambda: "assigned" in log.read_text())
+        secured.add_users({user: f"{PASSWORD}-new"})
+        until(lambda: child.poll() is not None)
+    assert child.returncode == BrokerError.exit_code
+    assert re.search(r"refuses this client: .*correct kafka", log.read_text().strip().splitlines()[-1])
 
 
 def test_client_wrong_password_is_reported_as_invalid_credentials(secured: Secured) -> None:

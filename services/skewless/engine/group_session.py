@@ -31,7 +31,7 @@ from skewless.errors import FencedError, SkewlessError, TransactionAbortedError,
 from skewless.kafka.clients import create_client
 from skewless.kafka.consumer.leave_group import leave_group
 from skewless.kafka.consumer.membership import GroupMembership
-from skewless.kafka.errors import ErrorClass, class_of, classify_consumer_error
+from skewless.kafka.errors import ErrorClass, class_of, classify_consumer_error, is_refused_login
 from skewless.kafka.outage_log import Outage
 from skewless.wire.topic_partition import TopicPartition
 
@@ -80,6 +80,8 @@ class GroupSession:
         """Member id as of the last assignment."""
         self._callback_failure: BaseException | None = None
         """Error of a callback, which is raised after poll()."""
+        self._refused = False
+        """Whether a broker has refused the login of this consumer, and none has accepted one since."""
         self._unconfirmed = False
         """Whether the coordinator must confirm this member before partitions are restored again."""
         self._lost_in_outage = False
@@ -166,6 +168,7 @@ class GroupSession:
         except KafkaException as error:
             self.raise_if_fatal(error.args[0])
         self._raise_failure_of_callback()
+        self._check_login()
         return messages
 
     def serve(self, wait_s: float) -> None:
@@ -179,6 +182,7 @@ class GroupSession:
             if message is not None and message.error() is not None:
                 self.raise_if_fatal(message.error())
         self._raise_failure_of_callback()
+        self._check_login()
 
     def _raise_failure_of_callback(self) -> None:
         if self._callback_failure is not None:
@@ -193,6 +197,17 @@ class GroupSession:
             self._callback_failure = self._failure_of(error)
         elif class_of(error) is ErrorClass.UNREACHABLE:
             self.outage.warn(f"no broker is reachable, waiting: {error.str()}", kind="no broker")
+        elif is_refused_login(error, self._options):
+            self.outage.warn(f"a broker refuses this client: {error.str()}", kind="refused")
+            self._refused = True
+
+    def _check_login(self) -> None:
+        """After a refused login of this consumer, raise BrokerError if brokers refuse those of new clients too."""
+        # The session need not expire meanwhile: the connection to the coordinator may be an older one.
+        if self._refused:
+            with suppress(UnavailableError):
+                self._membership.member_id()
+                self._refused = False
 
     def raise_if_fatal(self, error: KafkaError) -> None:
         """Raise the error, unless librdkafka recovers from it by itself."""
@@ -202,9 +217,7 @@ class GroupSession:
         self.outage.warn(f"consumer: {error.str()}")
 
     def _failure_of(self, error: KafkaError) -> SkewlessError | None:
-        # A token may expire within a login, and a broker refuses two logins of a connection within one second. The
-        # next login, with the next token, is accepted.
-        if class_of(error) is ErrorClass.UNAUTHENTICATED and self._options.get("sasl.mechanism") == "OAUTHBEARER":
+        if class_of(error) is ErrorClass.UNAUTHENTICATED and not is_refused_login(error, self._options):
             return None
         operation = f"reading topic {', '.join(self._topics)} as group {self.group}"
         return classify_consumer_error(error, operation)

@@ -125,6 +125,15 @@ def is_transient(error: KafkaError) -> bool:
     return bool(error.retriable()) or class_of(error) in REPEATABLE
 
 
+def is_refused_login(error: KafkaError, options: Mapping[str, object]) -> bool:
+    """Return whether a broker refuses the credentials of a client with these options, and will refuse them again.
+
+    Not if they are tokens: one may expire within a login, and a broker refuses two logins of a connection within one
+    second. The next login, with the next token, is accepted.
+    """
+    return class_of(error) is ErrorClass.UNAUTHENTICATED and options.get("sasl.mechanism") != "OAUTHBEARER"
+
+
 def authorization_error(error: KafkaError, operation: str, acl_operation: str) -> BrokerError | None:
     """Return an error that names the missing permission or the size limit to increase; None for another kind of error.
 

@@ -124,12 +124,16 @@ def _error(refusal: Sequence[str], errors: Mapping[int, str], options: Mapping[s
             "kafka.bootstrap_servers, or set kafka.tls.verify_hostname to false"
         )
     if refusal:
-        return BrokerError(
-            f"Kafka at {servers} refuses this client: {refusal[0]}; "
-            "correct kafka.security_protocol, kafka.sasl or kafka.tls"
-        )
+        return refused_error(refusal[0], servers)
     cause, remedy = _cause(errors, options)
     return UnreachableError(f"no Kafka broker answers at {servers} ({cause}): {remedy}")
+
+
+def refused_error(reason: str, servers: str) -> BrokerError:
+    """Return the error for brokers that refuse a client's login."""
+    return BrokerError(
+        f"Kafka at {servers} refuses this client: {reason}; correct kafka.security_protocol, kafka.sasl or kafka.tls"
+    )
 
 
 def _cause(errors: Mapping[int, str], options: Mapping[str, str]) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input
-from skewless.errors import BrokerError
+from skewless.errors import BrokerError, UnavailableError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import METADATA_INTERVAL_MS, KafkaSettings, TransportSettings
 
@@ -88,6 +88,27 @@ def test_consumer_loop_refused_password_ends_the_process() -> None:
     refused = Failing(KafkaError._AUTHENTICATION)
     thread = thread_of(lambda _batch: None, refused, login({"username": "ann", "password": "p"}))
     with pytest.raises(BrokerError, match=r"authentication failed .*correct kafka\.sasl"):
+        thread._poll()
+
+
+def test_consumer_loop_refused_login_is_the_end_if_brokers_refuse_new_clients_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread = thread_of(lambda _batch: None, kafka=login({"username": "ann", "password": "p"}))
+    answers: list[Exception | None] = [UnavailableError("no answer"), None, BrokerError("for some seconds")]
+
+    def member_id() -> str:
+        if answer := answers.pop(0):
+            raise answer
+        return "member"
+
+    monkeypatch.setattr(thread._session._membership, "member_id", member_id)
+    thread._session._on_error(KafkaError(KafkaError._AUTHENTICATION))
+    for _ in range(3):  # the third one does not ask: a broker has accepted a login since
+        thread._poll()
+    assert len(answers) == 1
+    thread._session._on_error(KafkaError(KafkaError._AUTHENTICATION))
+    with pytest.raises(BrokerError, match="for some seconds"):
         thread._poll()
 
 

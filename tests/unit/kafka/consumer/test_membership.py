@@ -6,9 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from skewless.errors import UnavailableError
+from skewless.errors import BrokerError, UnavailableError
 from skewless.kafka.consumer import membership
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.lab.local.kafka_process import free_ports
@@ -25,6 +25,8 @@ class StartingBroker:
 
     def list_groups(self, **_request: Any) -> list[Any]:
         return []
+
+    def poll(self, _timeout: float) -> None: ...
 
 
 class MovedGroup(StartingBroker):
@@ -46,3 +48,49 @@ def test_membership_of_a_group_that_is_not_loaded_is_unavailable(monkeypatch: py
     absent = GroupMembership({"bootstrap.servers": f"127.0.0.1:{free_ports().client}"}, "g", "g-0", "t")
     with pytest.raises(UnavailableError, match="coordinator of group g"):
         absent.member_id()
+
+
+class Refusing:
+    """Admin clients of brokers that refuse a login, or do not answer, and a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.code = KafkaError._AUTHENTICATION
+        self._note: Any = None
+        monkeypatch.setattr(membership, "AdminClient", self.client)
+        monkeypatch.setattr(membership, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def client(self, options: dict[str, Any]) -> Refusing:
+        self._note = options["error_cb"]
+        return self
+
+    def list_topics(self, _topic: str, **_request: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def poll(self, _timeout: float) -> None:
+        self._note(KafkaError(self.code, "by the test"))
+
+
+def test_membership_login_that_is_refused_for_some_seconds_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, known = Refusing(monkeypatch), GroupMembership({"bootstrap.servers": "b:1"}, "g", "g-0", "t")
+
+    def ask(now: float, code: int = KafkaError._AUTHENTICATION) -> None:
+        brokers.now, brokers.code = now, code
+        with pytest.raises(UnavailableError):
+            known.member_id()
+
+    ask(0)
+    ask(9)
+    ask(11, KafkaError._TRANSPORT)  # a broker that restarts is down before and after it refuses logins
+    ask(12)
+    ask(21)
+    brokers.now = 22
+    with pytest.raises(BrokerError, match=r"Kafka at b:1 refuses this client: by the test; correct kafka\."):
+        known.member_id()
+
+
+def test_membership_token_that_is_refused_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, known = Refusing(monkeypatch), GroupMembership({"sasl.mechanism": "OAUTHBEARER"}, "g", "g-0", "t")
+    for brokers.now in (0, 100):
+        with pytest.raises(UnavailableError):
+            known.member_id()
