@@ -19,7 +19,7 @@ from skewless.cli.main import main
 from skewless.lab.inspection.read_topic import OLDEST_RECORDS
 from skewless.parsing.envelopes import ENVELOPES
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("patient_commands")]
 RECORDS = 3_000
 
 
@@ -61,7 +61,7 @@ def test_inspect_topic_is_measured_without_a_consumer_group(broker: str, topic: 
     assert found["keys"][0]["top"][0] == {"key": "hot", "count": RECORDS // 2, "share": 0.5}
     assert found["measures"]["max_share"] == 0.5
     assert "hot" in page.read_text(encoding="utf-8")
-    assert groups(broker) == before
+    assert groups(broker) <= before  # the broker may have deleted one whose offsets have expired
 
 
 def test_inspect_records_option_reads_the_newest_of_each_partition(broker: str, topic: str) -> None:

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, create_topics
+from helpers.waiting import WAIT_S
 from skewless.cli.main import main
 
 pytestmark = pytest.mark.broker
@@ -29,7 +30,8 @@ class Topics:
         sides = {
             side: {"topic": name, "id": {"field": "id"}, "time": {"field": "time"}} for side, name in self.names.items()
         }
-        document = {"name": "checked", "kafka": {"bootstrap_servers": broker}, "join": {**sides, "apart_s": 2}}
+        kafka = {"bootstrap_servers": broker, "connect_timeout_s": WAIT_S}
+        document = {"name": "checked", "kafka": kafka, "join": {**sides, "apart_s": 2}}
         self.file = folder / "pipeline.yaml"
         self.file.write_text(json.dumps(document))
 
@@ -70,7 +72,7 @@ def test_join_check_topics_that_fit_have_no_problem_and_no_group_is_created(brok
     assert (result.exit_code, result.stderr) == (0, ""), result.output
     assert f"left     topic {topics.names['left']}: 2 partitions, 300 records read, disorder 0 s" in result.stdout
     assert "ids      300 in both samples, 0 of them in different partition numbers" in result.stdout
-    assert {group.group_id for group in admin.list_consumer_groups().result().valid} == before
+    assert {group.group_id for group in admin.list_consumer_groups().result().valid} <= before
 
 
 @pytest.mark.parametrize(

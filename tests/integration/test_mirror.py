@@ -116,7 +116,7 @@ def test_mirror_killed_and_cut_off_feeds_a_flusher_that_equals_a_plain_count(
 
     document = json.loads(pipeline.file.read_text())
     del document["mirror"]
-    document["kafka"] = {"bootstrap_servers": remote.bootstrap}
+    document["kafka"] = {"bootstrap_servers": remote.bootstrap, "connect_timeout_s": WAIT_S}
     document["topics"] = {**document["topics"], "prefix": PREFIX}
     document["sink"] = {"url": f"sqlite://{tmp_path}/results.db", "mode": "merge", "table": "results"}
     ended = run("flusher", document, tmp_path)
@@ -211,7 +211,7 @@ def test_mirror_whose_copy_the_pipeline_would_read_ends_with_2_and_a_remedy(brok
         tmp_path,
         source,
         source={"topic": None, "topics": {"match": rf"{source.topic}|read\.p-.*"}},
-        mirror={"kafka": {"bootstrap_servers": broker}, "prefix": "read."},
+        mirror={"kafka": {"bootstrap_servers": broker, "connect_timeout_s": WAIT_S}, "prefix": "read."},
     )
     process = pipeline.start("mirror")
     assert process.wait(WAIT_S) == 2

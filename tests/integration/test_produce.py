@@ -24,7 +24,7 @@ from helpers.tiers import thorough_except
 from skewless.cli.main import main
 from skewless.lab.local.broker import Broker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("patient_commands")]
 WAIT_S = 120.0
 
 
@@ -266,9 +266,9 @@ def test_produce_command_broker_lost_during_the_run_ends_with_its_address(topic:
     assert "Traceback" not in err
 
 
-def test_produce_command_unreachable_broker_ends_with_its_address(tmp_path: Path) -> None:
-    pipeline = pipeline_file(tmp_path, "any", connect_timeout_s=0.5)
-    result = produce("zipf", "-f", pipeline, servers="127.0.0.1:1")
+def test_produce_command_unreachable_broker_ends_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEWLESS__KAFKA__CONNECT_TIMEOUT_S", "0.5")
+    result = produce("zipf", "--topic", "any", servers="127.0.0.1:1")
     assert result.exit_code == 3
     assert "127.0.0.1:1" in result.stderr
 

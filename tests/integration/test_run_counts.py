@@ -25,7 +25,7 @@ from skewless.operations.data_quality import written_tuples
 from skewless.operations.run_counts import Count, RunCounter
 from skewless.wire.columns import write_table
 
-pytestmark = [pytest.mark.broker, pytest.mark.thorough]
+pytestmark = [pytest.mark.broker, pytest.mark.thorough, pytest.mark.usefixtures("patient_commands")]
 
 
 @pytest.fixture(autouse=True)
@@ -264,7 +264,8 @@ def test_written_tuples_of_a_load_that_fell_are_those_of_the_whole_period(
         for partition in range(partitions):
             producer.produce(source.topic, value, partition=partition)
         producer.commit_transaction(WAIT_S)
-    found = written_tuples(OffsetReader(KafkaSettings(bootstrap_servers=broker)), source.topic, 0)
+    kafka = KafkaSettings(bootstrap_servers=broker, connect_timeout_s=WAIT_S)
+    found = written_tuples(OffsetReader(kafka), source.topic, 0)
     assert found == pytest.approx(sum(sizes) * partitions, rel=errors or 1e-9)
 
 

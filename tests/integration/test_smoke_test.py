@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import create_topics, create_with
+from helpers.waiting import WAIT_S
 from integration.secured import Secured
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
@@ -32,7 +33,7 @@ def test_smoke_test_without_stages_reports_them_before_its_timeout(
             "name": name,
             "source": {"topic": f"{name}-raw"},
             "aggregator": {"emit": "final"},
-            "kafka": {"bootstrap_servers": broker},
+            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": WAIT_S},
         }
     )
     monkeypatch.setattr(check, "NO_PROCESS_S", 0.1)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from helpers.kafka import START_MS, Pipeline, Record, Source
 from helpers.stage_hosts import share_host
+from helpers.waiting import WAIT_S
 from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations.offset_range import START, source_ranges
@@ -107,7 +108,7 @@ def test_topics_apply_pattern_that_matches_nothing_is_refused(broker: str, tmp_p
     pipeline = {
         "name": "p",
         "source": {"topics": {"match": "no-such-topic-.*"}},
-        "kafka": {"bootstrap_servers": broker},
+        "kafka": {"bootstrap_servers": broker, "connect_timeout_s": WAIT_S},
     }
     file.write_text(json.dumps(pipeline))
     refused = CliRunner().invoke(main, ["topics", "apply", "-f", str(file)])

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from helpers.kafka import STAGES, create_topics
+from helpers.waiting import WAIT_S
 from skewless import topology
 from skewless.cli.main import main
 from skewless.config import topic_plan
@@ -33,7 +34,7 @@ def settings(broker: str) -> PipelineSettings:
 
 
 def pipeline(bootstrap: str, name: str, **parts: Any) -> PipelineSettings:
-    kafka = {"bootstrap_servers": bootstrap, **parts.pop("kafka", {})}
+    kafka = {"bootstrap_servers": bootstrap, "connect_timeout_s": WAIT_S, **parts.pop("kafka", {})}
     small = {"worker_input": {"max_workers": 5}, "router": {"workers": 2}, "topics": {"aggregator_partitions": 2}}
     return PipelineSettings.model_validate(
         {"name": name, "source": {"topic": f"{name}-source"}, "kafka": kafka, **small, **parts}

@@ -25,7 +25,7 @@ from skewless.cli.main import main
 from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.schema_registry.schema import VALUE_HEADER, Schema, prefix
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("patient_commands")]
 
 RECORDS = 200
 USER = record_of(
