@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.schema_registry import API
+from helpers.waiting import WAIT_S
 
 Accepts = Callable[[str], bool]
 """Returns whether a header `Authorization` is accepted."""
@@ -97,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif not gate.accepts(self.headers.get("Authorization", "")):
             self._send(401, "application/json", b'{"error_code": 401, "message": "Unauthorized"}')
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", gate.target, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", gate.target, timeout=WAIT_S)
             with contextlib.closing(connection):
                 kind = self.headers.get("Content-Type", "application/json")
                 connection.request(method, self.path, body, {"Content-Type": kind})

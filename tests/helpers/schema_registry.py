@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 from helpers.kafka import free_ports
 from helpers.versions import VERSIONS
+from helpers.waiting import WAIT_S
 from skewless.lab.local import child_process, ivy, java
 from skewless.lab.local.folders import cache_folder, file_lock
 from skewless.lab.local.jars import sha256
@@ -98,7 +99,7 @@ class RegistryServer:
 
     def get(self, path: str) -> Any:
         """Return the answer to a request."""
-        with urlopen(self.url + path, timeout=10) as answer:  # noqa: S310 - the address of this server
+        with urlopen(self.url + path, timeout=WAIT_S) as answer:  # noqa: S310 - the address of this server
             return json.load(answer)
 
     def register(
@@ -113,7 +114,7 @@ class RegistryServer:
             {"Content-Type": "application/vnd.schemaregistry.v1+json"},
         )
         try:
-            with urlopen(request, timeout=30) as answer:  # noqa: S310 - as above
+            with urlopen(request, timeout=WAIT_S) as answer:  # noqa: S310 - as above
                 schema_id: int = json.load(answer)["id"]
                 return schema_id
         except HTTPError as error:

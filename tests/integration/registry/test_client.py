@@ -15,6 +15,7 @@ from helpers.identity_provider import IdentityProvider
 from helpers.kafka import free_ports
 from helpers.registry_gate import Gate, basic
 from helpers.schema_registry import RegistryServer
+from helpers.waiting import WAIT_S
 from integration.secured import KEY_PASSWORD, Keys, make_keys
 from skewless.errors import (
     ConfigurationError,
@@ -47,7 +48,8 @@ def provider(keys: Keys) -> Iterator[IdentityProvider]:
 
 
 def client_of(url: str, **settings: Any) -> RegistryClient:
-    return RegistryClient(RegistrySettings.model_validate({"url": url, "connect_timeout_s": 0.5, **settings}))
+    patient = {"url": url, "connect_timeout_s": 0.5, "request_timeout_s": WAIT_S}
+    return RegistryClient(RegistrySettings.model_validate({**patient, **settings}))
 
 
 def test_client_schema_with_references_is_complete(registry_server: RegistryServer) -> None:
@@ -197,11 +199,11 @@ def test_client_waits_while_the_registry_is_down_then_gives_up(registry_server: 
         client.wait(client.check)
     assert time.monotonic() - started >= 1.5, "it waits for the whole time"
     gate = Gate(registry_server.port, port=port)
-    patient = client_of(f"http://127.0.0.1:{port}/apis/ccompat/v7", connect_timeout_s=30)
+    patient = client_of(f"http://127.0.0.1:{port}/apis/ccompat/v7", connect_timeout_s=WAIT_S)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(patient.wait, patient.check)
         with gate.running():
-            assert waiting.result(30) is None
+            assert waiting.result(WAIT_S) is None
 
 
 def test_client_slow_answer_is_an_attempt_that_is_repeated(registry_server: RegistryServer) -> None:

@@ -18,6 +18,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from helpers.kafka import free_ports
 from helpers.registry_gate import Gate
 from helpers.schema_registry import RegistryServer
+from helpers.waiting import WAIT_S
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import (
     aggregates_output,
@@ -41,7 +42,7 @@ def settings_of(url: str, schema_format: str, name: str = "", **aggregator: Any)
         {
             "name": name or f"p-{uuid.uuid4().hex[:8]}",
             "source": {"topic": "t"},
-            "registry": {"url": url, "connect_timeout_s": 1},
+            "registry": {"url": url, "connect_timeout_s": 1, "request_timeout_s": WAIT_S},
             "splitter": {"key": {"field": "k"}, "value": {"field": "v", "decimals": 2}},
             "aggregator": {"format": schema_format, "aggregates": RESULTS, **aggregator},
         }
