@@ -24,17 +24,22 @@ from skewless.stages.built_stage import build
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint, encode_checkpoint
 from skewless.wire.topic_partition import TopicPartition as SourcePartition
 
-WINDOW_S = 15
+WINDOW_S = 600
 """Long, so that no partition is silent for so long before a test has stopped its pipeline."""
 
 
 def pipeline_of(
-    broker: str, folder: Path, source: Source, window_s: float = WINDOW_S, late_rule: str = "window_end"
+    broker: str,
+    folder: Path,
+    source: Source,
+    window_s: float,
+    late_rule: str = "window_end",
+    **parts: Mapping[str, Any],
 ) -> Pipeline:
     splitter = BASE["splitter"] | {"local": {"mode": "windows", "window_s": window_s}}
     transport = {"commit_interval_s": 0.3, "session_timeout_s": 3}
     event_time = {"allowed_lateness_s": 0, "late_rule": late_rule}
-    return Pipeline(broker, folder, source, splitter=splitter, transport=transport, event_time=event_time)
+    return Pipeline(broker, folder, source, splitter=splitter, transport=transport, event_time=event_time, **parts)
 
 
 def entries(partition: int, first_s: float, count: int, every_ms: int = 100) -> Iterator[Sent]:
@@ -111,15 +116,16 @@ def test_splitter_silent_partition_leaves_nothing_that_retention_could_take(brok
 
 @pytest.fixture(scope="module")
 def stopped(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Return a pipeline that was stopped with held tuples: those after 60 s of partition 0, all of partition 1."""
+    """Return a pipeline that was stopped with held tuples: those after 600 s of partition 0, all of partition 1."""
     source = Source(broker, 2)
     # With this rule, a state schema that version 0.2 reads has no digests of the settings of the splitter.
-    pipeline = pipeline_of(broker, tmp_path_factory.mktemp("stopped"), source, 60, late_rule="event_time")
+    long: dict[str, Any] = {"aggregator": {"window_s": WINDOW_S}, "observer": {"tick_s": WINDOW_S}}
+    pipeline = pipeline_of(broker, tmp_path_factory.mktemp("stopped"), source, WINDOW_S, "event_time", **long)
     with pipeline.running() as supervisor:
         # The partitions are silent from the last record on, so everything starts before.
         stages = ("splitter", "router", "worker")
         until(lambda: all(map(pipeline.shares, stages)), each=lambda: look_after(supervisor))
-        source.send([*entries(0, 0, 200, every_ms=400), *entries(1, 0, 100, every_ms=400)])
+        source.send([*entries(0, 0, 200, every_ms=4_000), *entries(1, 0, 100, every_ms=4_000)])
 
         def is_held() -> bool:
             return [(offset, held and held.tuples) for offset, held in checkpoints(pipeline).values()] == [
@@ -178,4 +184,4 @@ def test_splitter_held_records_that_were_deleted_are_named_and_can_be_skipped(st
     assert "skipped 10 tuples of" in log
     assert "read 40 records again, which have 40 held tuples" in log
     left = [record for record in expected if record.partition == 1 or not 150 <= record.offset < 160]
-    assert differences(stopped, truth(left, lateness_ms=0, by_window=False)) == []
+    assert differences(stopped, truth(left, lateness_ms=0, window_ms=1_000 * WINDOW_S, by_window=False)) == []

@@ -72,8 +72,11 @@ def measured(
     specs, _ = planned(pipeline.settings)
     measurements: list[tuple[float, int, dict[str, int]]] = []
     sent = 0
-    with pipeline.running():
-        until(lambda: all(pipeline.shares(name.rpartition("-")[0]) for name in pipeline.processes()))
+    with pipeline.running() as supervisor:
+        until(
+            lambda: all(pipeline.shares(name.rpartition("-")[0]) for name in pipeline.processes()),
+            each=lambda: supervisor.poll(time.monotonic()),
+        )
         begin = time.monotonic()
         for moment in (WARM_UP_S + number * MEASURED_S for number in range(MEASUREMENTS + 1)):
             while (elapsed := time.monotonic() - begin) < moment:
@@ -90,6 +93,8 @@ def measured(
             if len(measurements) == 1:
                 continue
             (first_at, first_sent, first), (last_at, last_sent, last) = measurements[-2:]
+            if last_sent == first_sent:  # both moments had passed
+                continue
             seconds = last_at - first_at
             reached = replace(load, records_per_s=(last_sent - first_sent) / seconds)
             estimated = {size.name: size.bytes_per_s for size in topic_sizes(pipeline.settings, specs, reached)}
