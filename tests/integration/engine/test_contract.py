@@ -19,7 +19,7 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.engine.rebalance import Rebalance
 from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError, TransactionAbortedError
 from skewless.kafka.producer import transactional
-from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.kafka.settings import TransportSettings
 from skewless.wire.record import Batch
 from skewless.wire.topic_partition import TopicPartition
 
@@ -162,9 +162,7 @@ async def test_consumer_loop_member_asked_to_leave_revokes_at_once_and_the_last_
 
 
 async def test_consumer_loop_input_topic_gains_partitions_ends_the_process(harness: Harness) -> None:
-    harness.kafka = KafkaSettings(
-        bootstrap_servers=harness.bootstrap, options={"topic.metadata.refresh.interval.ms": 300}
-    )
+    harness.kafka = harness.kafka.model_copy(update={"options": {"topic.metadata.refresh.interval.ms": 300}})
     harness.fill(100)
     failures = []
     async with started(harness.wiring(Copy(), partitions=4)) as app:
@@ -252,14 +250,14 @@ async def test_executor_fenced_by_a_producer_outside_the_group_continues_with_a_
         harness.fill(100)
         await until(lambda: harness.count() == 100)
         stranger = Producer({"bootstrap.servers": harness.bootstrap, "transactional.id": f"{harness.prefix}-copy-0"})
-        await asyncio.to_thread(stranger.init_transactions, 20)
+        await asyncio.to_thread(stranger.init_transactions, WAIT_S)
         stranger.begin_transaction()
         stranger.produce(f"{harness.prefix}.out", b"of a stranger")
         harness.fill(100, start=100)
         await copied(harness, 200)
         assert app.executor.statistics.resets > 0
         with pytest.raises(KafkaException, match="fenced"):
-            await asyncio.to_thread(stranger.commit_transaction, 20)
+            await asyncio.to_thread(stranger.commit_transaction, WAIT_S)
 
 
 async def test_executor_second_process_with_the_same_number_replaces_the_first_under_load(
@@ -313,9 +311,7 @@ def join_and_vanish(harness: Harness, member: int = 0) -> None:
 
 async def test_executor_commit_fenced_by_a_member_that_no_process_uses_continues(harness: Harness) -> None:
     # With this interval a commit finds it before a heartbeat does.
-    harness.kafka = KafkaSettings.model_validate(
-        {"bootstrap_servers": harness.bootstrap, "options": {"heartbeat.interval.ms": 3000}}
-    )
+    harness.kafka = harness.kafka.model_copy(update={"options": {"heartbeat.interval.ms": 3000}})
     harness.fill(1000)
     wiring = harness.wiring(Copy())
     async with running(wiring):
@@ -328,8 +324,10 @@ async def test_executor_commit_fenced_by_a_member_that_no_process_uses_continues
 
 async def test_executor_member_gone_in_a_transaction_is_aborted_when_the_group_has_lost_it(harness: Harness) -> None:
     harness.transport = TransportSettings(commit_interval_s=0.1, transaction_timeout_s=300)
-    gone = Producer({"bootstrap.servers": harness.bootstrap, "transactional.id": f"{harness.prefix}-copy-1"})
-    await asyncio.to_thread(gone.init_transactions, 20)
+    # The broker itself would abort the transaction after its timeout.
+    options = {"transactional.id": f"{harness.prefix}-copy-1", "transaction.timeout.ms": 300_000}
+    gone = Producer({"bootstrap.servers": harness.bootstrap, **options})
+    await asyncio.to_thread(gone.init_transactions, WAIT_S)
     gone.begin_transaction()
     gone.produce(harness.topic("out"), b"of a process that was killed", partition=0)
     assert gone.flush(WAIT_S) == 0
@@ -340,7 +338,7 @@ async def test_executor_member_gone_in_a_transaction_is_aborted_when_the_group_h
         await asyncio.to_thread(join_and_vanish, harness, 1)
         await copied(harness, 1000)
     with pytest.raises(KafkaException, match="fenced"):
-        await asyncio.to_thread(gone.commit_transaction, 20)
+        await asyncio.to_thread(gone.commit_transaction, WAIT_S)
 
 
 @pytest.mark.thorough
