@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Record, Source, create_topics, read
-from helpers.waiting import until
+from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.producer.transactional import TransactionalProducer
@@ -116,9 +116,9 @@ def test_replay_after_a_crash_writes_nothing_twice(pipeline: Pipeline) -> None:
     crashed = TransactionalProducer(
         settings.kafka, settings.transport, lambda name: name, f"{settings.name}-dead-letters-replay"
     )
-    crashed.open(30)
+    crashed.open(WAIT_S)
     crashed.send([OutputRecord(source, b"{", partition=0, headers=[(ATTEMPT, b"1")])])
-    crashed.producer.flush(30)  # its record is in the log, and its transaction is open
+    crashed.producer.flush(WAIT_S)  # its record is in the log, and its transaction is open
     assert "3 records replayed" in replay(pipeline)
     crashed.close()
     assert len(replayed(pipeline)) == 3

@@ -76,4 +76,4 @@ def topics(admin: AdminClient) -> set[str]:
 
 
 def groups(admin: AdminClient) -> set[str]:
-    return {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+    return {group.group_id for group in admin.list_consumer_groups().result(WAIT_S).valid}

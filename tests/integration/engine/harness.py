@@ -80,7 +80,7 @@ class Harness:
     )
 
     def __post_init__(self) -> None:
-        self.kafka = KafkaSettings(bootstrap_servers=self.bootstrap)
+        self.kafka = KafkaSettings(bootstrap_servers=self.bootstrap, connect_timeout_s=WAIT_S)
         create_topics(self.bootstrap, {self.topic(name): self.partitions for name in ("in", "out")})
 
     def topic(self, name: str) -> str:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 
 from helpers.kafka import START_MS, Pipeline, Source
 from helpers.tiers import thorough_except
-from helpers.waiting import WAIT_S, until
+from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 
@@ -59,8 +59,8 @@ def feed(source: Source, first: int, count: int) -> None:
     source.send((at % source.partitions, json.dumps(entry).encode()) for at, entry in enumerate(entries))
 
 
-def ended(child: child_process.ChildProcess, limit_s: float = 30.0) -> int:
-    until(lambda: child.poll() is not None, limit_s=limit_s)
+def ended(child: child_process.ChildProcess) -> int:
+    until(lambda: child.poll() is not None)
     code = child.returncode
     assert code is not None
     return code
@@ -155,7 +155,7 @@ def outages(tmp_path_factory: pytest.TempPathFactory) -> Outages:
                     until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)  # noqa: B023 - ends before the next
                     codes.append(successor.child.poll())
                     server = Broker(folder / "broker", port=server.port).start()
-                    suspended_code = ended(suspended.child, limit_s=WAIT_S)
+                    suspended_code = ended(suspended.child)
                     send()
                     codes.append(successor.child.poll())
                 successor.child.send_signal(signal.SIGTERM)

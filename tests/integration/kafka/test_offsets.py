@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from helpers.kafka import START_MS, Record, Source
+from helpers.waiting import WAIT_S
 from integration.engine.harness import Harness
 from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -18,17 +19,17 @@ def test_offset_reader_during_an_open_transaction_returns_committed_offsets_and_
 
     member = Consumer({"bootstrap.servers": broker, "group.id": group}).consumer_group_metadata()
     producer = Producer({"bootstrap.servers": broker, "transactional.id": harness.prefix})
-    producer.init_transactions(20)
+    producer.init_transactions(WAIT_S)
     for offset in (7, 8):
         producer.begin_transaction()
         producer.produce(harness.topic("out"), b"x", partition=0)
         saved = f"at {offset}\n[2,60000]"
-        producer.send_offsets_to_transaction([TopicPartition(topic, 1, offset, saved)], member, 20)
+        producer.send_offsets_to_transaction([TopicPartition(topic, 1, offset, saved)], member, WAIT_S)
         if offset == 7:
-            producer.commit_transaction(20)
+            producer.commit_transaction(WAIT_S)
     (committed,) = positions.committed(group, topic).items()
     assert (committed[0], committed[1].offset, committed[1].checkpoint) == (1, 7, "at 7")
-    producer.abort_transaction(20)
+    producer.abort_transaction(WAIT_S)
 
 
 def test_offset_reader_missing_topic_has_no_committed_offsets_and_no_end(broker: str) -> None:
