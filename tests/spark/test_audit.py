@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +148,7 @@ def test_audit_of_a_running_pipeline_compares_closed_windows(broker: str, spark:
     records.send(rows)
     pipeline = Pipeline(broker, tmp_path, records, aggregator={"emit": "final"}, **LATENESS)
     with pipeline.running() as supervisor:
-        until(lambda: supervisor.poll(0) is not None and pipeline.count("aggregates") > 200)
+        until(lambda: pipeline.count("aggregates") > 200, each=lambda: supervisor.poll(time.monotonic()))
         done = audit(pipeline, "--json")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
@@ -179,8 +181,8 @@ def test_audit_of_a_stopped_pipeline_whose_updates_wait_has_no_difference(
     for number in range(2):
         source.send((0, json.dumps({"key": f"k{key}", "value": 1, "time": START_MS}).encode()) for key in range(5))
         with pipeline.running() as supervisor:
-            sent = 5 * (number + 1)
-            until(lambda: supervisor.poll(0) is not None and has_processed(pipeline, sent))  # noqa: B023
+            is_processed = partial(has_processed, pipeline, 5 * (number + 1))
+            until(is_processed, each=lambda: supervisor.poll(time.monotonic()))
     done = audit(pipeline, "--json")
     assert done.exit_code == 1, "nothing is closed, so nothing is compared"
     report = json.loads(done.stdout)
