@@ -67,6 +67,9 @@ def followed(
     """Return a follower of an empty topic, for which records arrive."""
     for name, fake in (("OffsetReader", Offsets), ("TopicReader", reader), ("apply", apply)):
         monkeypatch.setattr(follower, name, fake)
+    # A machine that stands still must not look like a time without polls.
+    monkeypatch.setattr(follower, "IDLE_S", 3600.0)
+    monkeypatch.setattr(follower, "LOOK_S", 7200.0)
     monkeypatch.setattr(follower, "read_topic_ids", lambda _options, _topics: {})
     monkeypatch.setattr(follower, "read_ranges", lambda *_arguments: [])
     tested = TableFollower(KAFKA, [Table()])  # type: ignore[list-item]  # what the follower needs of one
