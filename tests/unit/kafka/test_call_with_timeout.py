@@ -11,19 +11,19 @@ from skewless.kafka.call_with_timeout import TimedCalls
 
 def test_call_that_returns_has_returned() -> None:
     done = threading.Event()
-    assert TimedCalls().call(done.set, 10.0)
+    assert TimedCalls().call(done.set, 60.0)
     assert done.is_set()
 
 
 def test_calls_use_one_thread_again_until_it_is_closed() -> None:
     calls, threads = TimedCalls(), list[threading.Thread]()
     for _ in range(3):
-        assert calls.call(lambda: threads.append(threading.current_thread()), 10.0)
+        assert calls.call(lambda: threads.append(threading.current_thread()), 60.0)
     assert len(set(threads)) == 1
     calls.close()
-    threads[0].join(10.0)
+    threads[0].join(60.0)
     assert not threads[0].is_alive()
-    assert calls.call(lambda: None, 10.0)
+    assert calls.call(lambda: None, 60.0)
 
 
 def test_call_that_hangs_is_left_behind_and_does_not_block_the_next_one() -> None:
@@ -35,10 +35,10 @@ def test_call_that_hangs_is_left_behind_and_does_not_block_the_next_one() -> Non
         release.wait()
 
     assert not calls.call(never, 0.05)
-    assert calls.call(late.set, 10.0)
+    assert calls.call(late.set, 60.0)
     assert late.is_set()
     release.set()
-    hung[0].join(10.0)
+    hung[0].join(60.0)
     assert not hung[0].is_alive(), "the thread of a call that returns after all ends"
 
 
@@ -48,4 +48,4 @@ def test_error_of_a_call_is_its_callers(error: type[Exception]) -> None:
         raise error("raised")
 
     with pytest.raises(error, match="raised"):
-        TimedCalls().call(fails, 10.0)
+        TimedCalls().call(fails, 60.0)

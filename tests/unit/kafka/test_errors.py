@@ -179,7 +179,7 @@ def test_offset_request_that_times_out_is_unreachable_and_one_that_is_refused_is
 def test_offset_request_after_its_controller_has_failed_learns_the_next_one() -> None:
     """The client sends the request to the controller of its last list of topics, and would wait without end."""
     reader = object.__new__(OffsetReader)
-    reader.kafka, reader._client = KafkaSettings(connect_timeout_s=10), Refusing(KafkaError._TIMED_OUT, lists=2)
+    reader.kafka, reader._client = KafkaSettings(connect_timeout_s=60), Refusing(KafkaError._TIMED_OUT, lists=2)
     assert reader._existing_partitions("events") == [0, 1]
     assert reader._client.lists == 0
 

@@ -37,7 +37,7 @@ def page() -> LivePage:
 
 def get(url: str, path: str, headers: Mapping[str, str], method: str = "GET") -> http.client.HTTPResponse:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection("127.0.0.1", parts.port or 80, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", parts.port or 80, timeout=60)
     connection.request(method, path, headers=dict(headers))
     return connection.getresponse()
 

@@ -130,5 +130,5 @@ def test_spark_running_progress_of_java_that_has_ended_prints_nothing(
     monkeypatch.setattr(job_runner, "_task_counts", ended)
     nothing: Any = None
     with job_runner._progress(nothing, "batch"):
-        assert asked.wait(10)
+        assert asked.wait(60)
     assert "Traceback" not in capsys.readouterr().err

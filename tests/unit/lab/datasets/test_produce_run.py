@@ -66,6 +66,7 @@ def test_produce_run_signal_before_any_line_ends_the_run_with_the_number_of_sent
     lines: list[int] = []
     complete = run(lambda: lines.append(0))
     assert (complete.records, complete.interrupted) == (RECORDS, False)
+    timeout = signal.setitimer(signal.ITIMER_REAL, 0)  # that of pytest
     previous = signal.signal(signal.SIGALRM, hang)
     try:
         for chosen in range(len(lines)):
@@ -75,11 +76,11 @@ def test_produce_run_signal_before_any_line_ends_the_run_with_the_number_of_sent
                 if next(passed) == chosen:
                     signal.raise_signal(signal.SIGTERM)
 
-            signal.setitimer(signal.ITIMER_REAL, 10.0)
+            signal.setitimer(signal.ITIMER_REAL, 120.0)
             summary = run(send_signal)
             # The number of lines differs between runs. In the last ones, the summary may be complete already.
             assert summary.interrupted or 3 * chosen > len(lines)
             assert summary.records == summary.size <= RECORDS
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_REAL, *timeout)

@@ -111,7 +111,7 @@ def test_ended_on_failure_block_fails_terminates_its_processes(failure: type[Bas
     with pytest.raises(failure):
         fail()
     assert not psutil.pid_exists(children[0].pid)
-    children[0].wait(10)
+    children[0].wait(WAIT_S)
 
 
 def test_ended_on_failure_second_interrupt_kills_a_process_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_ended_on_failure_second_interrupt_kills_a_process_that_does_not_end(mon
     with pytest.raises(KeyboardInterrupt):
         fail()
     with children[0] as child:
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.wait(WAIT_S) == -signal.SIGKILL
 
 
 def test_ended_on_failure_block_succeeds_keeps_its_processes() -> None:
@@ -143,4 +143,4 @@ def test_ended_on_failure_block_succeeds_keeps_its_processes() -> None:
         assert child.poll() is None
     finally:
         child.kill()
-        child.wait(10)
+        child.wait(WAIT_S)
