@@ -37,9 +37,6 @@ PARTITIONS = 2
 PORTION = 400
 COMMIT_S = 0.1
 SESSION_S = 3.0
-REFUSED_S = 60.0
-"""Deadline for a refusal. A stage that is not refused runs until then, so only a failing test lasts that long."""
-STARTED_S = 120.0
 REMEDY = re.compile(
     r"another name|set (it|them) back|skewless topics apply|delete its topics|reset|restore|raise|increase"
 )
@@ -122,7 +119,7 @@ class Calendar:
             assert stages.ended() == {}
             return self.answers() == wanted and self.pipeline.count("late") == len(expected.late)
 
-        until(exact, every_s=0.1, limit_s=STARTED_S)
+        until(exact, every_s=0.1)
         self.settle()
 
     def answers(self) -> dict[tuple[int, str], tuple[int, int]]:
@@ -134,7 +131,7 @@ class Calendar:
     def settle(self) -> None:
         """Run the idle stages for some commits, so that their offsets move past the last transaction marker."""
         with contextlib.suppress(AssertionError):
-            until(lambda: all(self._is_settled(stage) for stage in STAGES), limit_s=STARTED_S)
+            until(lambda: all(self._is_settled(stage) for stage in STAGES))
 
     def _is_settled(self, stage: str) -> bool:
         topic = reads(self.pipeline, stage)
@@ -203,7 +200,7 @@ def changed(pipeline: Pipeline, name: str, **sections: Mapping[str, Any]) -> Pat
 def refusals(stages: Stages, *named: str) -> dict[str, str]:
     """Wait until all processes have ended; returns the unexpected exit codes and messages."""
     with contextlib.suppress(AssertionError):
-        until(lambda: len(stages.ended()) == len(stages.children), limit_s=REFUSED_S)
+        until(lambda: len(stages.ended()) == len(stages.children))
     problems = {}
     for stage, child in stages.children.items():
         code, error = child.poll(), stages.error(stage)
@@ -467,7 +464,7 @@ def test_pipeline_over_a_week_with_kills_retention_and_more_partitions_writes_ea
                 assert failures == []
                 return {at: (entry["count"], entry["sum"]) for at, entry in results.items()} == closed
 
-            until(is_exact, every_s=0.2, limit_s=STARTED_S)
+            until(is_exact, every_s=0.2)
             if day.strftime("%a") == "Sun":
                 stages.stop()
             deleted += expire(pipeline)

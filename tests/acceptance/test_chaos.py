@@ -102,7 +102,7 @@ def grow(broker: str, topic: str, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker})
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
     producer = Producer({"bootstrap.servers": broker, "topic.metadata.refresh.interval.ms": 200})
-    until(lambda: len(producer.list_topics(topic).topics[topic].partitions) == partitions)
+    until(lambda: len(producer.list_topics(topic, WAIT_S).topics[topic].partitions) == partitions)
     for partition in range(partitions):
         producer.produce(topic, json.dumps({"key": "new", "value": 1, "time": START_MS}), partition=partition)
-    assert producer.flush(10.0) == 0
+    assert producer.flush(WAIT_S) == 0

@@ -39,6 +39,7 @@ class Java:
 
 def test_gateway_thread_that_frees_java_objects_ends_before_java(monkeypatch: pytest.MonkeyPatch) -> None:
     java = Java()
+    monkeypatch.setattr(gateway, "WAIT_S", 60.0)
     monkeypatch.setattr(SparkContext, "_gateway", java)
     monkeypatch.setattr(SparkContext, "_jvm", SimpleNamespace())
     for number in range(100_000):
