@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from helpers.docs_blocks import ROOT
 from helpers.joined import Joined, traffic
 from helpers.kafka import read
+from helpers.killer import ASSIGNED
 from helpers.stage_hosts import stage_host
 from helpers.tiers import thorough_except
 from helpers.waiting import WAIT_S, until
@@ -105,7 +106,7 @@ class Members:
 
     def kill(self, instance: int) -> None:
         """Kill a process that has partitions, and start it again."""
-        until(lambda: b"assigned" in self._log(instance).read_bytes())
+        until(lambda: ASSIGNED.search(self._log(instance).read_bytes()))
         child_process.kill(self._children[instance])
         self._children[instance] = self._start(instance)
 
