@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,16 +33,21 @@ KEYS = 7
 
 
 @contextmanager
-def running(file: Path) -> Iterator[None]:
+def running(file: Path) -> Iterator[Supervisor]:
     """Run all stages of a pipeline file until the end of the block."""
     settings = load(file, os.environ)
     topic_plan.apply(settings)
     supervisor = Supervisor(file, settings, drain=False, logs=file.parent, host=stage_host())
     try:
         supervisor.start()
-        yield
+        yield supervisor
     finally:
         supervisor.stop()
+
+
+def poll(*supervisors: Supervisor) -> None:
+    for supervisor in supervisors:
+        supervisor.poll(time.monotonic())
 
 
 def times(first: int, end: int) -> list[int]:
@@ -85,11 +91,11 @@ def test_change_windows_page_two_pipelines_give_each_window_once(
         committed = offsets.committed(f"{pipeline}-splitter", source.topic)
         return sum(found.offset for found in committed.values()) == len(before)
 
-    with running(minutes):
+    with running(minutes) as old_run:
         send(source, before)
-        until(lambda: has_read("minutes"), every_s=0.2)
-        with running(quarters):
-            until(lambda: has_read("quarters"), every_s=0.2)
+        until(lambda: has_read("minutes"), each=lambda: poll(old_run), every_s=0.2)
+        with running(quarters) as new_run:
+            until(lambda: has_read("quarters"), each=lambda: poll(new_run), every_s=0.2)
             send(source, around)
             expected = {at: count for at, count in counted(before + around, 60_000).items() if at[0] < CHANGE_MS}
             expected |= {at: count for at, count in counted(around, 900_000).items() if at[0] >= CHANGE_MS}
@@ -99,7 +105,7 @@ def test_change_windows_page_two_pipelines_give_each_window_once(
                 new = results(broker, "quarters.aggregates")
                 return old | {at: count for at, count in new.items() if at[0] >= CHANGE_MS}
 
-            until(lambda: united() == expected, every_s=0.5)
+            until(lambda: united() == expected, each=lambda: poll(old_run, new_run), every_s=0.5)
             status = CliRunner().invoke(main, ["status", "-f", str(minutes)])
             assert status.exit_code in {0, 1}, status.output
             assert "windows" in status.output

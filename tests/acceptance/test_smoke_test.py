@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from helpers.kafka import Pipeline, Record, Source, read, truth, zipf_records
+from helpers.kafka import STAGES, Pipeline, Record, Source, read, truth, zipf_records
 from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 
@@ -43,7 +44,8 @@ def test_smoke_test_while_stages_run_passes_and_changes_no_other_result(broker: 
     assert "key 'flowcheck" in unanswered.stderr
     assert ": 0 instead of 250" in unanswered.stderr
     source.send(zipf_records(RECORDS, 3, seed=5))
-    with tested.running():
+    with tested.running() as supervisor:
+        until(lambda: all(map(tested.shares, STAGES)), each=lambda: supervisor.poll(time.monotonic()))
         passed = check(tested, WAIT_S)
         assert passed.exit_code == 0, passed.stderr
         assert passed.stdout.startswith(f"sent {SENT} records to partition ")

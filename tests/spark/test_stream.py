@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -217,7 +218,7 @@ def test_stream_with_another_state_or_checkpoint_or_engine_is_refused(broker: st
 def test_stream_while_stages_run_is_refused(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
     tested = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 6})
-    with tested.running():
-        until(lambda: tested.shares("splitter") == 1)
+    with tested.running() as supervisor:
+        until(lambda: tested.shares("splitter") == 1, each=lambda: supervisor.poll(time.monotonic()))
         result = stream(tested)
     assert (result.exit_code, "splitter-0" in result.output) == (3, True), result.output
