@@ -18,7 +18,7 @@ from helpers.kafka import create_topics
 from helpers.waiting import WAIT_S
 from skewless.version import VERSION
 
-pytestmark = [pytest.mark.broker, pytest.mark.thorough]
+pytestmark = [pytest.mark.broker, pytest.mark.thorough, pytest.mark.usefixtures("patient_commands")]
 
 Run = Callable[..., str]
 
@@ -28,9 +28,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Install the wheel in a new environment that has the packages of this one, and return a function that runs it."""
     folder = tmp_path_factory.mktemp("installed")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=300)
     (wheel,) = folder.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True, timeout=300)
     packages = next((folder / "venv" / "lib").glob("python*")) / "site-packages"
     # A folder of a .pth file comes after the environment's own folder, and its .pth files are not read. So the packages
     # are found there, and this project, which is installed as editable, is not.
@@ -38,7 +38,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv" / "bin" / "python"), "install", "--quiet"]
     # Commands compile the modules that they import.
     pip += ["--no-deps", "--no-index", "--no-compile", "--disable-pip-version-check"]
-    subprocess.run([*pip, str(wheel)], check=True, timeout=120)
+    subprocess.run([*pip, str(wheel)], check=True, timeout=300)
 
     def run(*arguments: str) -> str:
         environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
@@ -49,7 +49,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

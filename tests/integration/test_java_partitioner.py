@@ -94,6 +94,7 @@ def test_java_producer_with_an_invalid_property_ends_with_its_name(broker: str, 
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(900)
 def test_maven_builds_and_tests_one_jar_of_the_partitioner(tmp_path: Path) -> None:
     maven = find_program("mvn", "maven", "openjdk-17-jdk-headless")
     shutil.copytree(ROOT / PROJECT, tmp_path / PROJECT, ignore=shutil.ignore_patterns("target"))
@@ -101,7 +102,7 @@ def test_maven_builds_and_tests_one_jar_of_the_partitioner(tmp_path: Path) -> No
     shutil.copy(ROOT / VECTORS, tmp_path / VECTORS)
     command = [maven, "-B", "-f", str(tmp_path / PROJECT), "package", f"-DargLine={SHORT}"]
     environment = os.environ | {"MAVEN_OPTS": SHORT}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=250)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=840)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "Tests run: 0" not in done.stdout
     with zipfile.ZipFile(tmp_path / PROJECT / "target" / "skewless-partitioner.jar") as jar:
