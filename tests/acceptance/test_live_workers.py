@@ -25,9 +25,9 @@ from skewless.stages.router.state import RouterState
 
 pytestmark = pytest.mark.thorough
 
-MOST = 150_000
+MOST = 600_000
 """Upper bound of the records. The feed ends when the test has seen the events that it waits for."""
-SPAN_S = 5_000
+SPAN_S = 20_000
 RATE = 300
 """Records per second, in each of which 10 s of event time pass."""
 TICK_S = 15

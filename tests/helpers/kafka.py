@@ -467,6 +467,12 @@ class Pipeline:
         return last, failures
 
 
+def crashes(events: Iterable[Event]) -> list[str]:
+    """Return how processes ended, except those that start again because another program had taken their port."""
+    ended = (f"{event.name} {event.detail}" for event in events if event.kind == "ended")
+    return [end for end in ended if "found its metrics port" not in end]
+
+
 def topics_partitions(admin: AdminClient, topic: str) -> int:
     """Count a topic's partitions."""
     return len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
