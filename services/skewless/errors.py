@@ -162,12 +162,16 @@ class TransactionAbortedError(RecoverableError):
 
     `replace_output`: the output is unusable, because it was fenced or the outcome of its last call is unknown.
     `rejoin`: the consumer is unusable, and a new consumer must join the group.
+    `membership_lost`: the consumer is no member of its group any more.
     """
 
-    def __init__(self, reason: str, *, replace_output: bool = False, rejoin: bool = False) -> None:
+    def __init__(
+        self, reason: str, *, replace_output: bool = False, rejoin: bool = False, membership_lost: bool = False
+    ) -> None:
         super().__init__(reason)
         self.replace_output = replace_output
         self.rejoin = rejoin
+        self.membership_lost = membership_lost
 
 
 class BadRecordError(RecoverableError):

@@ -393,9 +393,9 @@ class ModelConsumer:
         self._link.check()
         self._subscribed = False
 
-    def memberid(self) -> str:
+    def memberid(self) -> str | None:
         self._notice_suspension()
-        return "" if self.membership is None else str(self.membership.member)
+        return None if self.membership is None else str(self.membership.member)
 
     def poll(self, timeout: float) -> Message | None:
         assert not self._closed

@@ -384,7 +384,7 @@ class StepExecutor:
 
     @property
     def finished(self) -> bool:
-        """Whether a bounded run is at its end: all assigned partitions are read to the end, processed and finished."""
+        """Whether a bounded run is at its end: all assigned partitions are read, processed, finished and committed."""
         # False during a rebalance, while no partitions are assigned. A step may have the end of an earlier run in its
         # checkpoint, so the consumer must have reached the current end as well.
         return (
@@ -392,6 +392,8 @@ class StepExecutor:
             and self.assignment.established
             and self._running.is_set()
             and not self.assignment.any_in_flight
+            # The last commit is one that can be repeated, not the one of a process that stops.
+            and not self.progressed
             and all(
                 record.at_end and self.step.finished(self._key(record.partition))
                 for record in self.assignment.running()

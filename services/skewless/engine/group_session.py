@@ -118,7 +118,7 @@ class GroupSession:
         callbacks = self._callbacks
 
         def on_assign(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-            self._member_id = consumer.memberid()
+            self._member_id = consumer.memberid() or ""
             self._statistics.rebalances["assigned"] += 1
             self._defer_error(callbacks.assign, partitions)
             # Without this call the client would fetch at once, from offsets that it chooses.
@@ -231,16 +231,19 @@ class GroupSession:
     def is_confirmed(self) -> bool:
         """Return whether the coordinator confirms now that this consumer is the member of its instance."""
         with suppress(UnavailableError):
-            registered = self._membership.member_id()
-            return registered is not None and registered == self.consumer.memberid()
+            return self._is_member(self._membership.member_id())
         return False
+
+    def _is_member(self, registered: str | None) -> bool:
+        """Return whether this consumer is the member that the coordinator knows, if it knows one."""
+        return registered is not None and registered == self.consumer.memberid()  # both are None without a member
 
     def confirm(self) -> None:
         """Raise UnavailableError until the coordinator confirms this consumer as the member of its instance."""
         # A process that was suspended may have been replaced. Its new producer would fence the producer of its
         # successor. If it was replaced, the consumer's next heartbeat fails permanently, which ends this process.
         if self._unconfirmed:
-            if self._membership.member_id() != self.consumer.memberid():
+            if not self._is_member(self._membership.member_id()):
                 raise UnavailableError(f"group {self.group} has not confirmed this member")
             self._unconfirmed = False
 
@@ -289,7 +292,8 @@ class GroupSession:
                 known, answered_always = "", False
             else:
                 vanished = bool(known) and registered is None
-                if (vanished and answered_always) or registered in {self._member_id, self.consumer.memberid()}:
+                is_own = self._is_member(registered) or registered == self._member_id
+                if is_own or (vanished and answered_always):
                     return False
                 if registered != known:
                     known, since = registered, time.monotonic()

@@ -82,7 +82,7 @@ class Rebalance:
         owned = self._revocable(partitions)
         if owned:
             reason = "partitions were lost, their new owner starts at the committed offsets"
-            self._drop(owned, TransactionAbortedError(reason, replace_output=True))
+            self._drop(owned, TransactionAbortedError(reason, replace_output=True, membership_lost=True))
 
     def _revocable(self, partitions: set[TopicPartition]) -> frozenset[TopicPartition]:
         """Drop what is not restored, and return the partitions that are."""
@@ -109,6 +109,9 @@ class Rebalance:
         # aborts its transaction when the next producer starts, and that one waits for the confirmation.
         self._session.require_confirmation()
         self._executor.statistics.output_waited_s += self._output.waited_s
+        if failure.membership_lost:
+            # The process may have been suspended, so the age of its transaction is not the time that writing it took.
+            self._output.close()
         self._output.abort(replace=failure.replace_output or not self._session.is_confirmed())
 
     def reset(self, failure: TransactionAbortedError) -> None:
@@ -136,6 +139,7 @@ class Rebalance:
             "this process has lost its membership of the group, and no other process has it; joining again",
             rejoin=True,
             replace_output=True,
+            membership_lost=True,
         )
         self.discard(self._assignment.partitions, rejoin)
         if self._session.is_replaced():

@@ -109,8 +109,8 @@ class AssignmentRestorer:
         """
         try:
             self._session.confirm()
+            self._output.connect()  # first: while a database is down, it fails many times per second
             topic_ids = in_background(self._read_ids)
-            self._output.connect()
             self._check_partition_counts()
             self._note_topic_ids(topic_ids.result())
             restored = self._read(partitions, serve)

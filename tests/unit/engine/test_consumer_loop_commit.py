@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import pytest
 from confluent_kafka import KafkaError, Message
@@ -142,8 +142,9 @@ def test_consumer_loop_producer_silent_during_restore_is_replaced_once_the_group
 ) -> None:
     thread, _ = thread_of(Ledger(drain=False))
     producer = Unanswered(TransportSettings(guarantee="at_least_once"))
-    now, requested = [0.0], list[float]()
+    now, requested, asked = [0.0], list[float](), list[object]()
     monkeypatch.setattr("skewless.engine.restore.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(thread._restorer, "_read_topic_ids", asked.append)
     monkeypatch.setattr(thread._restorer, "_output", producer)
     monkeypatch.setattr(thread._session, "serve", lambda _wait_s: None)
     adopt(thread, Member())
@@ -158,13 +159,16 @@ def test_consumer_loop_producer_silent_during_restore_is_replaced_once_the_group
         thread._rebalance.restore()
     assert producer.created == 3, "at 0, and after each 10 s"
     assert requested == [11.0, 22.0], "each new producer needs the membership confirmed"
+    assert asked == [], "a client is created for each request"
 
 
 class Member(Positioned):
-    """A consumer that is a member of its group."""
+    """A consumer that is a member of its group until it loses its membership."""
 
-    def memberid(self) -> str:
-        return "member"
+    lost = False
+
+    def memberid(self) -> str | None:
+        return None if self.lost else "member"
 
 
 def use_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,17 +180,18 @@ UNANSWERED = "no answer"
 
 
 def fenced(
-    finder: str, members: list[str | None], monkeypatch: pytest.MonkeyPatch
+    finder: str, members: list[str | None], monkeypatch: pytest.MonkeyPatch, *, lost: bool = False
 ) -> tuple[ConsumerThread, list[TransactionAbortedError]]:
     """Return a thread that is fenced in its next iteration, as its consumer or its commit finds.
 
-    `members` answers requests for the member.
+    `members` answers requests for the member. `lost`: whether the consumer has lost its membership before.
     """
     thread, producer = thread_of(Ledger(drain=False))
     clock, resets = Clock(), list[TransactionAbortedError]()
     answers = iter(members)
     assign(thread._executor, {2: RestoredPartition(7, None)})
-    adopt(thread, Member())
+    adopt(thread, member := Member())
+    thread._session._member_id, member.lost = "member", lost
 
     def poll() -> list[Message]:
         if finder == "consumer":
@@ -208,19 +213,21 @@ def fenced(
     return thread, resets
 
 
+@pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("finder", ["consumer", "commit"])
 @pytest.mark.parametrize(
     "answers", [[*["i-ghost"] * 45, None], ["i-ghost", "member"], [UNANSWERED, None], [UNANSWERED, "i-ghost", None]]
 )
 def test_consumer_loop_fenced_by_its_own_join_request_joins_again(
-    finder: str, answers: list[str | None], monkeypatch: pytest.MonkeyPatch
+    finder: str, answers: list[str | None], monkeypatch: pytest.MonkeyPatch, *, lost: bool
 ) -> None:
-    thread, resets = fenced(finder, answers, monkeypatch)
+    thread, resets = fenced(finder, answers, monkeypatch, lost=lost)
     thread._run_once()
     assert [failure.rejoin for failure in resets] == [True]
     assert not thread._assignment.partitions, "it must not process what it cannot commit"
 
 
+@pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("finder", ["consumer", "commit"])
 @pytest.mark.parametrize(
     "answers",
@@ -233,12 +240,39 @@ def test_consumer_loop_fenced_by_its_own_join_request_joins_again(
     ],
 )
 def test_consumer_loop_fenced_by_a_member_that_stays_ends(
-    finder: str, answers: list[str | None], monkeypatch: pytest.MonkeyPatch
+    finder: str, answers: list[str | None], monkeypatch: pytest.MonkeyPatch, *, lost: bool
 ) -> None:
-    thread, resets = fenced(finder, answers, monkeypatch)
+    thread, resets = fenced(finder, answers, monkeypatch, lost=lost)
     with pytest.raises(FencedError):
         thread._run_once()
     assert resets == []
+
+
+def noted(calls: list[str], name: str, method: Callable[..., None]) -> Callable[..., None]:
+    """Return a method that notes each of its calls."""
+
+    def call(**arguments: bool) -> None:
+        calls.append(name)
+        method(**arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("is_lost", ["session", "membership"])
+def test_consumer_loop_lost_partitions_close_the_output_before_its_transaction_is_aborted(
+    is_lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, resets = fenced("consumer", ["member"], monkeypatch, lost=True)
+    calls, output = list[str](), thread._output
+    for name in ("close", "abort"):
+        monkeypatch.setattr(output, name, noted(calls, name, getattr(output, name)))
+    if is_lost == "session":
+        thread._rebalance._lose({at(2)})
+    else:
+        thread._run_once()
+    assert calls[:2] == ["close", "abort"]
+    assert not thread._assignment.partitions
+    assert len(resets) == (is_lost == "membership")
 
 
 @pytest.mark.parametrize(("registered", "resets"), [(None, 2), ("i-other", 0)])

@@ -403,6 +403,17 @@ async def test_executor_bounded_run_is_finished_when_everything_is_processed_com
     assert bench.executor.finished
 
 
+async def test_executor_bounded_run_at_its_end_before_the_last_commit_is_not_finished() -> None:
+    bench = Bench(drain=True)
+    batch = bench.deliver_batch(1)
+    bench.step.ended.add(0)
+    bench.end_of_partition()
+    await bench.executor.process(batch)
+    assert not bench.executor.finished
+    bench.end_commit(bench.begin_commit({}))
+    assert bench.executor.finished
+
+
 async def test_executor_without_drain_is_never_finished() -> None:
     bench = Bench()
     bench.step.ended.add(0)

@@ -257,5 +257,6 @@ class TransactionalProducer(OutputProducer):
 
     def close(self) -> None:
         """Discard the producer and its queued records."""
+        self._begun_at = None
         self._calls.close()
         super().close()

@@ -84,6 +84,14 @@ def test_transactional_producer_transaction_that_took_longer_than_its_timeout_ge
     assert (slow.tested._producer is None) is (timeout_s > 15)
 
 
+def test_transactional_producer_closed_before_the_abort_was_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow(monkeypatch, TransportSettings(transaction_timeout_s=200))
+    slow.write(210)
+    slow.tested.close()
+    slow.tested.abort(replace=True)
+    assert slow.timeout_s() == 200
+
+
 def test_transactional_producer_commit_without_an_answer_is_no_long_transaction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
