@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from skewless.errors import FencedError
 from skewless.kafka.admin.groups import GroupReader
 from skewless.lab.local.published_processes import read
 from skewless.monitoring.settings import MetricsSettings
+from skewless.operations.readiness import readiness
 from skewless.operations.running_processes import check_not_running
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
@@ -40,7 +42,7 @@ def up(pipeline: Pipeline, log: Path, *options: str) -> Iterator[subprocess.Pope
 
 
 def test_up_pipeline_runs_refuses_until_it_is_killed(broker: str, tmp_path: Path) -> None:
-    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 20})
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1), transport={"session_timeout_s": 120})
     log = tmp_path / "log"
     settings, groups = pipeline.settings, GroupReader(pipeline.settings.kafka)
     with up(pipeline, log) as first:
@@ -59,6 +61,9 @@ def test_up_pipeline_runs_refuses_until_it_is_killed(broker: str, tmp_path: Path
         # It has not waited for the end of the sessions: the broker still takes the killed processes for members.
         assert groups.describe(settings.group("router")).members
         assert read(settings) == {}
+    # A process that is replaced while its group rebalances stays a member until the end of its session.
+    document = json.loads(pipeline.file.read_text())
+    pipeline.file.write_text(json.dumps(document | {"transport": {"session_timeout_s": 20}}))
     with up(pipeline, log) as restarted, up(pipeline, tmp_path / "other", "--take-over"):
         until(lambda: restarted.poll() is not None)
         assert restarted.returncode == 3
@@ -77,6 +82,7 @@ def test_run_process_answers_at_the_metrics_port_is_refused_on_a_terminal(
         )
         port = supervisor.processes["router-0"].metrics_port
         at_port = pipeline.settings.model_copy(update={"metrics": MetricsSettings(port=port)})
+        until(lambda: readiness(at_port, {"router-0": "127.0.0.1"}))
         assert check_not_running(at_port, ["worker-0", "router-1"]) == [], "what answers at the port is another process"
         with pytest.raises(FencedError, match=rf"already runs: {group}-0 of group {group} \(at 127.0.0.1\)\."):
             check_not_running(at_port, ["router-0"])
