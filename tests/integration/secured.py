@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -26,8 +27,11 @@ from confluent_kafka.admin import (
 
 from helpers.identity_provider import ISSUER, IdentityProvider
 from helpers.kafka import free_ports
-from skewless.config import acls
+from helpers.waiting import WAIT_S
+from skewless.config import acls, topic_plan
 from skewless.config.acls import Operation
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import BrokerError, SkewlessError, UnreachableError
 from skewless.lab.local.broker import Broker
 
 ADMIN = "admin"
@@ -38,7 +42,6 @@ AUDIENCE = "kafka"
 REAUTHENTICATION_MS = 3000
 """Time after which a broker closes a connection at its listener with client certificates, unless the client logs in
 with its password again."""
-WAIT_S = 90.0
 _NEW = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 _RESOURCES = {
@@ -104,6 +107,7 @@ class Secured:
         """Return the section `kafka` of a pipeline's file, for a user."""
         return {
             "bootstrap_servers": self.bootstrap,
+            "connect_timeout_s": WAIT_S,
             "security_protocol": "SASL_SSL",
             "sasl": {"mechanism": "SCRAM-SHA-512", "username": user, "password": password},
             "tls": {"ca": str(self.ca)} | (self.client.settings() if self.client else {}),
@@ -139,6 +143,18 @@ class Secured:
         filters = [AclBindingFilter(*_entry(user, right, operation)) for operation in right.operations]
         for future in admin.delete_acls(filters).values():
             assert future.result(WAIT_S)
+
+
+def refusal(kafka: Mapping[str, object], *, may_be_silent: bool = False) -> SkewlessError:
+    """Return the error of a command with this section `kafka`. `may_be_silent`: the client may get no reason."""
+    document = {"name": "p", "source": {"topic": "raw"}, "kafka": {**kafka, "connect_timeout_s": 5}}
+    while True:
+        with pytest.raises((BrokerError, UnreachableError)) as raised:
+            topic_plan.check(PipelineSettings.model_validate(document))
+        assert raised.value.exit_code == 3
+        # A machine that stands still for the whole time gets no reason either.
+        if may_be_silent or "(no answer)" not in str(raised.value):
+            return raised.value
 
 
 def _entry(user: str, right: acls.AclBinding, operation: Operation) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def secured(secured_server: Secured) -> Secured:
 
 def write_file(folder: Path, secured: Secured, password: str, **options: str) -> Path:
     file = folder / "pipeline.yaml"
-    kafka = secured.kafka("ann", password) | {"connect_timeout_s": 60, "options": options}
+    kafka = secured.kafka("ann", password) | {"options": options}
     small = {"worker_input": {"max_workers": 2}, "router": {"workers": 2}, "topics": {"aggregator_partitions": 1}}
     file.write_text(json.dumps({"name": "secrets", "source": {"topic": "secret"}, "kafka": kafka, **small}))
     return file
@@ -238,7 +239,10 @@ def test_stage_with_librdkafka_debug_logs_no_password(secured: Secured, tmp_path
 def test_stage_with_metrics_listens_on_its_metrics_port_only(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     with pipeline.running() as supervisor:
-        until(lambda: all(works(pipeline, stage) for stage in STAGES))
+        until(
+            lambda: all(works(pipeline, stage) for stage in STAGES),
+            each=lambda: supervisor.poll(time.monotonic()),
+        )
         for replica in supervisor.processes.values():
             assert listening(replica.pid) == {replica.metrics_port}
 
