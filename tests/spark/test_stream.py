@@ -217,8 +217,10 @@ def test_stream_with_another_state_or_checkpoint_or_engine_is_refused(broker: st
 @pytest.mark.thorough
 def test_stream_while_stages_run_is_refused(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
-    tested = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 6})
+    tested = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 60})
+    # The query waits for a short session. The stages have a long one, so they stay members when they are late.
+    impatient = with_section(tested, "transport", session_timeout_s=1)
     with tested.running() as supervisor:
         until(lambda: tested.shares("splitter") == 1, each=lambda: supervisor.poll(time.monotonic()))
-        result = stream(tested)
+        result = stream(tested, file=impatient)
     assert (result.exit_code, "splitter-0" in result.output) == (3, True), result.output
