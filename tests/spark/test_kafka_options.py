@@ -55,6 +55,16 @@ def test_client_options_key_whose_password_is_another_is_refused_with_the_settin
         options_of(tmp_path, text(KEYS["ec"], PKCS8, PASSWORD), password)
 
 
+def test_client_options_certificates_of_librdkafkas_options_are_those_of_java(tmp_path: Path) -> None:
+    files = {"ca": "an authority", "certificate": "a certificate", "key": text(KEYS["ec"], PKCS8, None)}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    named = {f"ssl.{name}.location": str(tmp_path / name) for name in files}
+    options = client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "options": named}))
+    found = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key")
+    assert [options[name] for name in found] == [*files.values()]
+
+
 def test_client_options_folder_of_authorities_has_those_that_openssl_reads(tmp_path: Path) -> None:
     for name in ("0123abcd.0", "0123abcd.1", "notes.txt"):
         (tmp_path / name).write_text(f"{name}\n")

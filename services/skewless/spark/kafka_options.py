@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from skewless.config.pipeline_settings import SourceSettings, TopicPattern
 from skewless.errors import ConfigurationError
-from skewless.kafka.settings import KEY_REMEDY, KafkaSettings, OAuthBearerSettings
+from skewless.kafka.settings import KEY_REMEDY, TLS_FILES, KafkaSettings, OAuthBearerSettings, TlsSettings
 
 TopicRanges = Mapping[str, Mapping[int, tuple[int, int]]]
 """First offset (inclusive) and end offset (exclusive), by topic and partition."""
@@ -90,17 +90,20 @@ def _jaas(module: str, login: Mapping[str, str]) -> str:
 
 def _tls(kafka: KafkaSettings) -> dict[str, str]:
     # The options contain the certificates instead of file names, because executors on other machines lack the files.
-    tls = kafka.tls
-    if tls is None:
+    if not kafka.security_protocol.endswith("SSL"):
         return {}
+    tls = kafka.tls or TlsSettings.model_validate({})
+    # `probe` means the system's authorities.
+    named = {option: str(value) for option, value in kafka.options.items() if value != "probe"}
+    ca, certificate, key = (getattr(tls, name) or named.get(option) for option, name in TLS_FILES.items())
     options = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else ""}
-    if tls.ca is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _authorities(tls.ca)}
-    if tls.certificate is not None and tls.key is not None:
+    if ca is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _authorities(ca)}
+    if certificate is not None and key is not None:
         options |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _pem("tls.certificate", tls.certificate),
-            "ssl.keystore.key": _private_key(tls.key, tls.key_password),
+            "ssl.keystore.certificate.chain": _pem("tls.certificate", certificate),
+            "ssl.keystore.key": _private_key(key, tls.key_password),
         }
     return options
 
