@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from skewless.errors import ConfigurationError, JobFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.settings import KafkaSettings
 from skewless.spark import audit_job, batch_pipeline, kafka_options, kafka_source
+from skewless.spark.batch_job import Folder
 from skewless.stages.built_stage import build
 from skewless.wire.record import OutputRecord
 
@@ -437,6 +439,23 @@ def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path:
     assert (row["count"], row["sum"]) == (4, sum(map(Decimal, [numbers[0], numbers[1], "1000"])))
 
 
+def test_folder_in_a_file_system_without_its_library_is_refused_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "java.lang.ClassNotFoundException: Class S3AFileSystem not found"
+    monkeypatch.setattr("skewless.spark.batch_job._load_error", lambda *_: f"An error in o1.load.\n: {reason}\n\tat x")
+    with pytest.raises(ConfigurationError, match=f"^--out: s3a://b/x: {reason}$"):
+        Folder("s3a://b/x", "delta").check(MagicMock())
+
+
+def test_folder_with_overwrite_replaces_the_columns_of_a_table_too() -> None:
+    # The tests download neither Delta nor Iceberg.
+    delta, iceberg = MagicMock(), MagicMock()
+    Folder("out", "delta", overwrite=True).save(delta)
+    delta.write.format("delta").mode("overwrite").option.assert_called_once_with("overwriteSchema", True)
+    Folder("lake.shop.results", "iceberg", overwrite=True).save(iceberg)
+    iceberg.writeTo("lake.shop.results").using("iceberg").createOrReplace.assert_called_once_with()
+    iceberg.write.format.assert_not_called()
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -448,6 +467,9 @@ def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path:
         (["--out", "x", "--input", "/nowhere"], 2, "/nowhere: no such file"),
         (["--out", "x", "--input", "10:00.csv"], 2, "URI: 10:00.csv; write ./ before a name with a colon"),
         (["--out", "x", "--input", "/nowhere", "--conf", "wrong"], 2, "--conf: 'wrong' is not NAME=VALUE"),
+        (["--out", "s3a://b/x", "--input", __file__, "--overwrite"], 2, "--out: s3a://b/x: java.lang.RuntimeExc"),
+        (["--out", "x", "--input", __file__, "--format", "delta"], 2, "delta is not installed: add --packages"),
+        (["--out", "x", "--input", __file__, "--format", "iceberg"], 2, "iceberg-spark-runtime-4.2_2.13:VERSION; "),
     ],
 )
 def test_batch_command_unsupported_arguments_end_with_their_message(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyspark
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
@@ -13,16 +14,16 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark import batch_pipeline, kafka_options
 from skewless.spark.batch_pipeline import BatchResult
-from skewless.spark.failures import CONNECTOR
+from skewless.spark.failures import CONNECTOR, cause_of
 from skewless.wire.aggregates import AGGREGATE_HEADERS
 
 PACKAGES = {
     "delta": "io.delta:delta-spark_2.13:VERSION",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
+    "iceberg": f"org.apache.iceberg:iceberg-spark-runtime-{'.'.join(pyspark.__version__.split('.')[:2])}_2.13:VERSION",
 }
 """Maven packages of the formats that Spark does not include."""
-NOT_INSTALLED = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", ".DefaultSource")
-"""Parts of Spark's error message for a format that is not installed."""
+NOT_FOUND = ("PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
+"""Spark's codes for a folder or a table that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +37,28 @@ class Folder:
     def check(self, records: DataFrame) -> None:
         """Raise ConfigurationError if the results cannot be written to the folder. Runs before the computation.
 
-        The format must be installed. The folder must not exist, or may be replaced and has none of the files with the
-        records.
+        The format and the library of the file system must be installed. The folder must not exist, or may be replaced
+        and has none of the files with the records.
         """
         spark = records.sparkSession
         folder_error = _load_error(spark, "text", self.path)
         format_error = _load_error(spark, self.format, self.path) if self.format in PACKAGES else ""
-        if any(fragment in format_error for fragment in NOT_INSTALLED):
+        if "DATA_SOURCE_NOT_FOUND" in format_error:
             raise ConfigurationError(
                 f"--format: {self.format} is not installed: add --packages {PACKAGES[self.format]}; with "
                 f"--packages, reading a topic needs --packages {CONNECTOR} too"
             )
+        # The name of an Iceberg table is not a path.
+        error = format_error if self.format == "iceberg" else folder_error
+        if error and not any(code in error for code in NOT_FOUND):
+            raise ConfigurationError(f"--out: {self.path}: {cause_of(error)}")
         if self.overwrite:
             if not folder_error:
                 self._check_has_no_input(records)
-            return
-        # A table of a catalog is not a folder.
-        if not folder_error or (self.format in PACKAGES and not format_error):
+        elif not folder_error or (self.format in PACKAGES and not format_error):
             raise ConfigurationError(
                 f"--out: {self.path} exists: name another folder or table, or replace it with --overwrite"
             )
-        if "PATH_NOT_FOUND" not in folder_error:
-            raise ConfigurationError(f"--out: {self.path}: {folder_error.splitlines()[0]}")
 
     def _check_has_no_input(self, records: DataFrame) -> None:
         files = records.sparkSession.read.option("recursiveFileLookup", "true").text(self.path).inputFiles()
@@ -73,9 +74,17 @@ class Folder:
         if settings.aggregator.top is not None:
             rows = batch_pipeline.with_ranks(rows, settings)
         observation = Observation()
-        writer = rows.observe(observation, *_size_columns()).drop("partition").write
-        writer.mode("overwrite" if self.overwrite else "errorifexists").format(self.format).save(self.path)
+        self.save(rows.observe(observation, *_size_columns()).drop("partition"))
         return dict(observation.get)
+
+    def save(self, rows: DataFrame) -> None:
+        """Write the rows. With `overwrite`, a table that exists gets their columns."""
+        if self.overwrite and self.format == "iceberg" and "/" not in self.path:
+            # The mode `overwrite` of Iceberg neither creates a table nor changes its columns.
+            rows.writeTo(self.path).using("iceberg").createOrReplace()
+            return
+        writer = rows.write.format(self.format).mode("overwrite" if self.overwrite else "errorifexists")
+        writer.option("overwriteSchema", self.overwrite).save(self.path)  # an option of Delta
 
 
 def _size_columns() -> tuple[Column, ...]:
@@ -90,7 +99,8 @@ def _size_columns() -> tuple[Column, ...]:
 def _load_error(spark: SparkSession, format_name: str, path: str) -> str:
     """Return Spark's error message for loading a path, or an empty text if it can be loaded."""
     try:
-        spark.read.format(format_name).load(path)
+        # Otherwise Spark derives columns from the names of folders.
+        spark.read.format(format_name).option("recursiveFileLookup", "true").load(path)
     except Exception as error:  # noqa: BLE001 - Spark, Java and the format raise different types
         return str(error)
     return ""

@@ -34,6 +34,7 @@ _EXECUTOR_PROBLEMS = {
     r"data source: (kafka)|ClassNotFoundException: org.apache.spark.sql.(kafka010)": (
         f"Spark has no connector for Kafka: add --packages {CONNECTOR}"
     ),
+    r"ConfigurationError: (.+: cannot be read: .+)": "an executor lacks a file: {}: copy it there, to the same path",
     r"InvalidClassException: (\S+); local class incompatible": (
         f"the cluster has another version of Spark than this PySpark, {pyspark.__version__}: install the cluster's"
     ),
@@ -51,15 +52,7 @@ def failure_of(error: Exception, *, shipped: bool = False) -> JobFailedError | U
     """
     if problem := _executor_problem(str(error), _INSTALL if shipped else _SHIP):
         return JobFailedError(f"the Spark job failed: {problem}")
-    # py4j writes a colon before the exception of Java.
-    stripped = (line.strip().removeprefix("Caused by: ").removeprefix(": ") for line in str(error).splitlines())
-    lines = list(filter(None, stripped))
-    causes = [line for line in lines if _EXCEPTION_LINE.match(line) and line != _OVERFLOW]
-    first_line = lines[0] if lines else "no reason given"
-    reason = causes[-1] if causes else first_line
-    for outer in reversed(causes):
-        if EXCEPTION_PREFIX.sub("", reason) in outer:
-            reason = outer  # the same message with more context
+    reason = cause_of(str(error))
     if any(exception in reason for exception in _UNREACHABLE):
         return UnreachableError(f"the Spark job lost its connection: {reason}")
     if _is_bug(reason):
@@ -67,6 +60,20 @@ def failure_of(error: Exception, *, shipped: bool = False) -> JobFailedError | U
             f"the Spark job crashed, which is a bug in skewless: {reason}; report it to the maintainers"
         )
     return JobFailedError(f"the Spark job failed: {reason}")
+
+
+def cause_of(text: str) -> str:
+    """Return the innermost cause in the text of an error, in Python or in Java, as one line."""
+    # py4j writes a colon before the exception of Java.
+    stripped = (line.strip().removeprefix("Caused by: ").removeprefix(": ") for line in text.splitlines())
+    lines = list(filter(None, stripped))
+    causes = [line for line in lines if _EXCEPTION_LINE.match(line) and line != _OVERFLOW]
+    first_line = lines[0] if lines else "no reason given"
+    reason = causes[-1] if causes else first_line
+    for outer in reversed(causes):
+        if EXCEPTION_PREFIX.sub("", reason) in outer:
+            reason = outer  # the same message with more context
+    return reason
 
 
 def failure_without_java(ended: str) -> JobFailedError:

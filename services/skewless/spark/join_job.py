@@ -72,8 +72,7 @@ def run(
             raise CheckFailedError("the topics have no records in this range: nothing to join")
         counts = rows.groupBy("topic").agg(F.count("*").alias("rows")).collect()
         by_topic = {row.topic: row["rows"] for row in counts}
-        mode = "overwrite" if target.overwrite else "errorifexists"
-        rows.write.mode(mode).format(target.format).save(target.path)
+        target.save(rows)
         return report | {"results": sum(by_topic.values()), "results_by_topic": dict(sorted(by_topic.items()))}
     finally:
         rows.unpersist()

@@ -59,6 +59,10 @@ def test_failure_of_a_spark_job_is_a_crash_only_for_an_exception_of_its_code(
         ),
         ("Failed to find the data source: kafka.", "no connector for Kafka: add --packages org.apache.spark:spark-sql"),
         (
+            f"{TRACEBACK}skewless.errors.ConfigurationError: kafka.tls.ca: ca.crt: cannot be read: No such file",
+            "an executor lacks a file: kafka.tls.ca: ca.crt: cannot be read: No such file: copy it there",
+        ),
+        (
             "java.io.InvalidClassException: org.X; local class incompatible: stream",
             "another version of Spark than this",
         ),
