@@ -49,20 +49,17 @@ PACKAGES = (
 )
 """Packages that tasks import. What these need is added."""
 EXTRAS = (
-    "authlib",
     "aws-msk-iam-sasl-signer-python",
-    "cachetools",
-    "cryptography",  # of pymysql[rsa]
     "fastavro",
     "googleapis-common-protos",
     "grpcio-tools",
-    "httpx2",
     "protobuf",
     "psycopg",
-    "psycopg-binary",
     "pymysql",
 )
 """Packages that some tasks import: of a schema registry, a database, or Amazon MSK. They are added if installed."""
+EXTRA_OF = {"confluent-kafka": "schemaregistry", "psycopg": "binary", "pymysql": "rsa"}
+"""Package -> its extra that tasks need."""
 GROUPS = ("skewless.aggregates", "skewless.formats")
 """Groups of the entry points of other packages that tasks call."""
 PRESENT = {"skewless", "pyspark", "py4j"}
@@ -119,9 +116,11 @@ def _normalised(name: str) -> str:
 
 
 def _required(found: Distribution) -> Iterator[str]:
-    """Yield the names of the packages that a package needs without its extras."""
+    """Yield the names of the packages that a package needs, with those of `EXTRA_OF`."""
     for requirement in found.requires or ():
-        if not re.search(r"\bextra\s*==", requirement) and (name := re.match(r"[\w.-]+", requirement)):
+        extra = re.search(r"\bextra\s*==\s*['\"](\w+)", requirement)
+        is_needed = extra is None or extra[1] == EXTRA_OF.get(_normalised(found.name))
+        if is_needed and (name := re.match(r"[\w.-]+", requirement)):
             yield name[0]
 
 

@@ -50,9 +50,10 @@ def test_executor_archive_unpacked_runs_a_python_with_its_packages(tmp_path: Pat
 
 def test_executor_archive_has_the_packages_of_each_extra_that_tasks_import() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    names = ("msk", "mysql", "postgresql", "registry")
-    required = {found[0] for name in names for text in extras[name] if (found := re.match(r"[\w-]+", text))}
-    assert required | {"cryptography"} <= LISTED  # pymysql[rsa] needs it
+    texts = " ".join(text for name in ("msk", "mysql", "postgresql", "registry") for text in extras[name])
+    required = dict(re.findall(r"([\w-]+)(?:\[(\w+)\])?>=", texts))
+    assert required.keys() <= LISTED
+    assert {name: extra for name, extra in required.items() if extra} == executor_archive.EXTRA_OF
 
 
 def test_executor_archive_is_built_once_and_again_after_a_change(
