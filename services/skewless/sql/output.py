@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import groupby
 from typing import Any, TypeVar
 
 import msgspec
@@ -240,9 +241,7 @@ class SqlOutput:
         if self._deleted:
             # A row that the database refuses to look for, as one of a window before the year 1, is not there.
             self._write(partial(self._database.execute_many, self._statements["delete"]), sorted(self._deleted))
-        # Sorted, so that two processes never wait for each other's rows.
-        rows = sorted(self._rows, key=_identity)
-        found = self._write(self._upsert, rows) if rows else []
+        found = [failed for rows in _with_different_keys(self._rows) for failed in self._write(self._upsert, rows)]
         refused = [self._refused_row(output, reason) for (output, _), reason in found]
         if refused or self._refused:
             self._database.execute_many(self._statements["refuse"], [*self._refused, *refused])
@@ -381,6 +380,19 @@ class SqlOutput:
         yield Sample("skewless_sink_conflicts_total", (), self._conflicts)
         for cause, count in dict(self._retries).items():
             yield Sample("skewless_sink_retries_total", (cause,), count)
+
+
+def _with_different_keys(items: Iterable[tuple[OutputRecord, Row]]) -> Iterable[list[tuple[OutputRecord, Row]]]:
+    """Divide rows into lists in which each window and key occurs once. Two partitions may have the same.
+
+    A later row of a key is in a later list.
+    """
+    lists: defaultdict[int, list[tuple[OutputRecord, Row]]] = defaultdict(list)
+    # Sorted, so that two processes never wait for each other's rows.
+    for _, same in groupby(sorted(items, key=_identity), _identity):
+        for place, item in enumerate(same):
+            lists[place].append(item)
+    return lists.values()
 
 
 def _identity(item: tuple[OutputRecord, Row]) -> Row:

@@ -53,6 +53,15 @@ def test_add_partials_of_several_transactions_are_merged(database: TestDatabase)
     assert rows(database, "revision") == {"a": (2,), "b": (0,), "c": (0,)}
 
 
+def test_add_partials_of_a_key_in_two_partitions_are_merged(database: TestDatabase) -> None:
+    process = Flusher(database, aggregates=AGGREGATES)
+    process.start(0, 1)
+    process.read_partials(delta("a", 2, 5), delta("b"), partition=0)
+    process.read_partials(delta("a", 1, -7), delta("c"), partition=1)
+    process.commit()
+    assert {key: exact(row)[:2] for key, row in rows(database).items()} == {"a": (3, -2), "b": (1, 1), "c": (1, 1)}
+
+
 def test_view_shows_the_results_with_the_mean(database: TestDatabase) -> None:
     process = flusher(database)
     process.add(delta("a", 2, 5))

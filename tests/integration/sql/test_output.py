@@ -65,6 +65,17 @@ def test_commit_lower_revision_does_not_replace_a_row(database: TestDatabase) ->
     assert database.query("SELECT count, revision FROM p") == [(6, 2)]
 
 
+def test_commit_key_in_two_partitions_keeps_the_highest_revision(database: TestDatabase) -> None:
+    """A correction that was written by another partitioner."""
+    sink = Sink(database).start(0, 1)
+    sink.read([result("a", revision=2, count=5), result("b", count=6), result("c", count=7)], 0)
+    sink.read([result("a", revision=1, count=4), result("b", count=8), result("d", count=9)], 1)
+    sink.commit()
+    rows = database.query(f"SELECT count, revision FROM p ORDER BY {database.quoted('key')}")
+    assert rows == [(5, 2), (8, 0), (7, 0), (9, 0)]
+    assert refused(database) == []
+
+
 def test_commit_tombstone_deletes_its_row_only(database: TestDatabase) -> None:
     sink = Sink(database).start()
     sink.store([result("a", revision=7), result("b")])
