@@ -45,7 +45,7 @@ _BY_NUMBER = _table(
     lock_timeout=(_C.TRANSIENT, (1205, 3572)),
     statement_timeout=(_C.TRANSIENT, (1317, 1969, 3024)),
     serialization=(_C.TRANSIENT, (1020,)),
-    value=(_C.VALUE, (1048, 1264, 1265, 1292, 1300, 1366, 1367, 1406, 1411, 1441, 1690)),
+    value=(_C.VALUE, (1048, 1264, 1265, 1292, 1300, 1366, 1367, 1406, 1411, 1441, 1525, 1690)),
     duplicate=(_C.DUPLICATE, (1062,)),
 )
 """Classes of errors by the number of the server or of the client."""

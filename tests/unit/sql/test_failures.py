@@ -113,6 +113,8 @@ def test_failure_of_postgresql_with_a_state_is_that_of_the_state(state: str, exp
         (2013, (ErrorClass.UNAVAILABLE, "connection")),
         (1213, (ErrorClass.TRANSIENT, "deadlock")),
         (1045, (ErrorClass.PERMANENT, "refused")),
+        (1292, (ErrorClass.VALUE, "value")),
+        (1525, (ErrorClass.VALUE, "value")),  # the same of MySQL in a WHERE
     ],
 )
 def test_failure_of_mysql_with_a_number_is_that_of_the_number(number: int, expected: tuple[ErrorClass, str]) -> None:
