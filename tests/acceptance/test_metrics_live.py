@@ -261,7 +261,7 @@ def test_metrics_of_a_running_pipeline_are_complete_and_agree_with_the_topics(br
 
 
 def text(port: int) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT_S) as answer:
         body: bytes = answer.read()
     return body
 
