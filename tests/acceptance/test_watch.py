@@ -67,6 +67,7 @@ VARIABLES = [
     for each in found["templating"]["list"]
     if each["type"] == "query" and each["name"] not in OPTIONAL
 ]
+RECORDED = re.compile(r"\w+:skewless_\w+:\w+")
 SELECTOR = re.compile(r"\bskewless_\w+(?:\{[^}]*\})?")
 SPLIT = (
     'sum by (stage) (skewless_consumed_records_total{stage="splitter"})'
@@ -391,9 +392,9 @@ def test_monitoring_dashboard_variable_has_values(watched: Watched, query: str) 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_monitoring_alert_expression_selects_existing_series(watched: Watched, alert: Any) -> None:
-    recorded = re.findall(r"\w+:skewless_\w+:\w+", alert.expr)
-    assert all(watched.history(name) for name in recorded)
-    assert all(watched.history(found) for found in SELECTOR.findall(re.sub(r"\w+:skewless_\w+:\w+", "", alert.expr)))
+    series = [*RECORDED.findall(alert.expr), *SELECTOR.findall(RECORDED.sub("", alert.expr))]
+    assert series
+    assert all(map(watched.history, series))
 
 
 def test_monitoring_loaded_rules_are_healthy(watched: Watched) -> None:
