@@ -226,7 +226,7 @@ class TestDatabase:
         """Run a statement as the administrator, and return its rows."""
         if self.server is not None:
             return self.server.execute(statement, self.name)
-        with contextlib.closing(sqlite3.connect(self.url.partition("://")[2], timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(self.url.partition("://")[2], timeout=60)) as connection:
             rows = list(connection.execute(statement))
             connection.commit()
             return rows
