@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import time
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from click.testing import CliRunner
 from helpers.input_lines import FOLDER
 from helpers.join_oracle import Event, answer
 from helpers.joined import Joined
-from helpers.waiting import until
+from helpers.killer import Killer
 from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import main
 
@@ -155,16 +154,13 @@ def run_with_kills(tested: Joined, records: Sides) -> None:
     tested.load()
     chance = random.Random(2)
     supervisor = tested.supervisor(drain=False)
+    killer = Killer(supervisor)
     try:
         supervisor.start()
         for number in range(KILLS):
             for side, log in records.items():
                 send(tested, side, log[number * len(log) // KILLS : (number + 1) * len(log) // KILLS])
-            end = time.monotonic() + chance.uniform(0.5, 3.0)
-            until(lambda end=end: time.monotonic() > end, each=lambda: supervisor.poll(time.monotonic()))  # type: ignore[misc]
-            victim = supervisor.processes[f"join-{chance.randrange(2)}"]
-            if victim.pid is not None:
-                os.kill(victim.pid, 9)
+            killer.kill(f"join-{chance.randrange(2)}", after_s=chance.uniform(0.0, 2.5))
     finally:
         supervisor.stop()
 
