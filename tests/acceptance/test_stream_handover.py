@@ -46,8 +46,20 @@ CLOSING = [
 RUN_S = 240.0
 
 
-def skewless(command: str, tested: Pipeline, *arguments: str) -> Result:
-    return CliRunner().invoke(main, [command, "-f", str(tested.file), *arguments])
+def skewless(command: str, tested: Pipeline, *arguments: str, file: Path | None = None) -> Result:
+    return CliRunner().invoke(main, [command, "-f", str(file or tested.file), *arguments])
+
+
+def impatient(tested: Pipeline) -> Path:
+    """Write the settings of commands that are refused: they wait for a short session.
+
+    The processes have a long one, so they stay members when they are late.
+    """
+    document = json.loads(tested.file.read_text())
+    document["transport"]["session_timeout_s"] = 1
+    file = tested.folder / "impatient.yaml"
+    file.write_text(json.dumps(document))
+    return file
 
 
 def status(tested: Pipeline) -> dict[str, Any]:
@@ -106,7 +118,7 @@ def run_stages_for_a_while(tested: Pipeline) -> None:
     written = tested.written("aggregator-changelog")
     with running(tested):
         until(lambda: tested.written("aggregator-changelog") > written + 20)
-        refused = skewless("stream", tested, "--take-over")
+        refused = skewless("stream", tested, "--take-over", file=impatient(tested))
         assert (refused.exit_code, "splitter-0" in refused.output) == (3, True), refused.output
     refused = skewless("stream", tested, "--available-now")
     assert (refused.exit_code, "--take-over" in refused.output) == (2, True), refused.output
@@ -118,7 +130,7 @@ def take_over_for_a_while(tested: Pipeline, checkpoint: Path) -> None:
 
     def observe() -> None:
         until(lambda: log.read_text().count("micro-batch") >= 2, limit_s=RUN_S)
-        back = skewless("stream", tested, "--hand-back")
+        back = skewless("stream", tested, "--hand-back", file=impatient(tested))
         assert (back.exit_code, f"{tested.name} runs: stream" in back.output) == (3, True), back.output
 
     options = ("--take-over", "--trigger", "1s", "--checkpoint", str(checkpoint))
@@ -147,7 +159,8 @@ def test_pipeline_handed_over_repeatedly_under_load_equals_a_plain_count(
         tmp_path,
         source,
         aggregator={"aggregates": ["count", "sum"], "emit": emit},
-        transport={"session_timeout_s": 6},
+        # For this time, stages that were stopped stay members, and each command waits.
+        transport={"session_timeout_s": 15},
     )
     new = skewless("stream", tested, "--take-over")
     assert (new.exit_code, "has not run yet" in new.output) == (2, True), new.output
@@ -231,7 +244,7 @@ def kill_after_take_over(tested: Pipeline, checkpoint: Path, moment: str) -> Non
     if moment == "opening":
         token = tested.arm("driver", "init", "kill")
     else:  # the task ends some time after the driver, and does not commit
-        token = tested.arm("executor", "written", "kill", delay_s=10, topic=tested.settings.topic("aggregates"))
+        token = tested.arm("executor", "written", "kill", delay_s=120, topic=tested.settings.topic("aggregates"))
     command = [sys.executable, "-m", "skewless", "stream", "-f", str(tested.file), "--take-over", "--available-now"]
     command += ["--checkpoint", str(checkpoint), "--master", "local[1]", "--driver-memory", "1g"]
     command += spark_archive.conf(of_executor)
