@@ -189,15 +189,22 @@ class Joined(JoinTopics):
             supervisor.stop()
 
     def hold(self, log: Log) -> None:
-        """Run the pipeline until the join has committed these left records, which wait for partners."""
+        """Run the pipeline until the join has committed these left records, which wait for partners.
+
+        The other stages have committed by then, too, so that each has a checkpoint.
+        """
         self.send(LEFT, log)
         self.flush()
         offsets, settings = OffsetReader(self.settings.kafka), self.settings
-        topic = settings.topic("left-records" if settings.joined.repartition == "always" else "left")
+        repartitioned = settings.joined.repartition == "always"
+        topic = settings.topic("left-records" if repartitioned else "left")
 
         def committed() -> bool:
             found = offsets.committed(settings.group("join"), topic)
-            return sum(each.offset for each in found.values()) >= len(log)
+            stages = settings.sides if repartitioned else {}
+            return sum(each.offset for each in found.values()) >= len(log) and all(
+                offsets.committed(settings.group(stage), side.topic) for stage, side in stages.items()
+            )
 
         supervisor = self.supervisor(drain=False)
         try:
