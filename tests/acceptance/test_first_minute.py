@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from helpers.cost import used_cpu_s
 from helpers.docs_blocks import ROOT, blocks
 from helpers.stage_hosts import share_host
 from skewless.cli.main import main
 
 pytestmark = pytest.mark.broker
+LIMIT_S = 120.0
 PROMPT = "$ skewless "
 
 
@@ -34,11 +36,12 @@ def test_recorded_session_as_written_leads_from_a_topic_to_results(
     monkeypatch.chdir(tmp_path)
     session = recorded()
     assert [command[0] for command, _ in session] == ["inspect", "init", "up", "status", "results"]
-    outputs = []
+    outputs, before = [], used_cpu_s()  # not the duration, because a busy machine takes longer
     for command, _ in session:
         ran = CliRunner().invoke(main, command)
         assert ran.exit_code == 0, ran.output
         outputs.append(ran.stdout)
+    assert used_cpu_s() - before < LIMIT_S
     # The records have a seed. Ports, processes and times differ between runs, and loads with the order of reading.
     assert hottest_keys(outputs[0]) == hottest_keys(session[0][1])
     for number in (1, 4):

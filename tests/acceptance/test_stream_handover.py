@@ -55,11 +55,7 @@ def impatient(tested: Pipeline) -> Path:
 
     The processes have a long one, so they stay members when they are late.
     """
-    document = json.loads(tested.file.read_text())
-    document["transport"]["session_timeout_s"] = 1
-    file = tested.folder / "impatient.yaml"
-    file.write_text(json.dumps(document))
-    return file
+    return tested.with_section("transport", session_timeout_s=1)
 
 
 def status(tested: Pipeline) -> dict[str, Any]:

@@ -339,6 +339,14 @@ class Pipeline:
         host = armed_host() if armed else stage_host()
         return host.start(name, arguments, os.environ, log=log or self.folder / f"{name}.log")
 
+    def with_section(self, section: str, **settings: Any) -> Path:
+        """Write the file with other settings of a section, under another name."""
+        document = json.loads(self.file.read_text())
+        document[section] = {**document.get(section, {}), **settings}
+        file = self.folder / f"{section}.yaml"
+        file.write_text(json.dumps(document))
+        return file
+
     def armed_command(self, stage: str, instance: int, package: Path | None = None) -> list[str]:
         """Command line of a process with fault points. `package` is the folder of another version of Skewless."""
         paths = os.pathsep.join(map(str, filter(None, (FAULTS, package, os.environ.get("PYTHONPATH")))))

@@ -15,7 +15,7 @@ from skewless.schema_registry import client
 
 
 @pytest.fixture(autouse=True)
-def hidden_progress(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quiet_commands(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Report no progress and no wait for a broker or a registry.
 
     A slow machine would add lines to the output of commands that run in this process.

@@ -181,28 +181,15 @@ def test_stream_record_on_which_a_task_fails_each_time_is_a_dead_letter(
     assert audit(tested)["records"] == 900
 
 
-def with_section(tested: Pipeline, section: str, **settings: Any) -> Path:
-    """Write the settings of the pipeline with another section."""
-    document = json.loads(tested.file.read_text())
-    document[section] = {**document.get(section, {}), **settings}
-    file = tested.folder / f"{section}.yaml"
-    file.write_text(json.dumps(document))
-    return file
-
-
 def test_stream_with_another_state_or_checkpoint_or_engine_is_refused(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
     tested, other = (Pipeline(broker, tmp_path, source) for _ in range(2))
     source.send(zipf_records(300, PARTITIONS, seed=8, keys=30))
     assert stream(tested).exit_code == 0
     refused = {
-        "aggregator.window_s: is 120.0, was 60.0": stream(
-            tested, file=with_section(tested, "aggregator", window_s=120)
-        ),
-        "aggregator.aggregates: needs": stream(tested, file=with_section(tested, "aggregator", aggregates=["max"])),
-        "splitter.key: is not what it was": stream(
-            tested, file=with_section(tested, "splitter", key={"field": "time"})
-        ),
+        "aggregator.window_s: is 120.0, was 60.0": stream(tested, file=tested.with_section("aggregator", window_s=120)),
+        "aggregator.aggregates: needs": stream(tested, file=tested.with_section("aggregator", aggregates=["max"])),
+        "splitter.key: is not what it was": stream(tested, file=tested.with_section("splitter", key={"field": "time"})),
         "that of another pipeline": stream(other, "--checkpoint", str(tested.folder / "checkpoint")),
     }
     source.send(zipf_records(300, PARTITIONS, seed=9, keys=30))
@@ -219,7 +206,7 @@ def test_stream_while_stages_run_is_refused(broker: str, tmp_path: Path) -> None
     source = Source(broker, PARTITIONS)
     tested = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 60})
     # The query waits for a short session. The stages have a long one, so they stay members when they are late.
-    impatient = with_section(tested, "transport", session_timeout_s=1)
+    impatient = tested.with_section("transport", session_timeout_s=1)
     with tested.running() as supervisor:
         until(lambda: tested.shares("splitter") == 1, each=lambda: supervisor.poll(time.monotonic()))
         result = stream(tested, file=impatient)

@@ -617,6 +617,11 @@ class PipelineSettings(SettingsModel):
         return (*source, *(["events"] if self.enrich else []), *self.sides)
 
     @property
+    def own_topics(self) -> list[str]:
+        """Topics that the pipeline may have, in data order. Its settings decide which of them exist."""
+        return [self.topic(row.name) for row in topology.TOPICS]
+
+    @property
     def user_topics(self) -> dict[str, str]:
         """Topics of the user that the pipeline reads, by the path of their setting. Without those of a pattern."""
         topics = self.aggregated.named() if "source" in self.user_inputs else {}
@@ -662,7 +667,7 @@ class PipelineSettings(SettingsModel):
 
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""
-        own = {self.topic(row.name) for row in topology.TOPICS}
+        own = self.own_topics
         if self.source_pattern:
             yield from self._pattern_problems(self.source_pattern, own)
         if self.own_source == "joined":

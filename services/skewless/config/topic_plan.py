@@ -155,7 +155,7 @@ def for_new_topics(settings: PipelineSettings) -> PipelineSettings:
     """
     admin = Admin(settings.kafka)
     settings = with_max_workers(settings, admin.partition_counts())
-    own = {settings.topic(topic.name) for topic in topology.TOPICS}
+    own = set(settings.own_topics)
     counts = {name: count for name, count in _user_counts(settings).items() if name not in own}
     for spec in _specs(admin, settings, counts):
         admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options, spec.optional, only_check=True)

@@ -392,7 +392,7 @@ class StepExecutor:
             and self.assignment.established
             and self._running.is_set()
             and not self.assignment.any_in_flight
-            # The last commit is one that can be repeated, not the one of a process that stops.
+            # A commit that fails is repeated, but not that of a process that stops.
             and not self.progressed
             and all(
                 record.at_end and self.step.finished(self._key(record.partition))

@@ -109,7 +109,8 @@ class AssignmentRestorer:
         """
         try:
             self._session.confirm()
-            self._output.connect()  # first: while a database is down, it fails many times per second
+            # Before the request for ids, which needs a new client: while a database is down, `connect` raises at once.
+            self._output.connect()
             topic_ids = in_background(self._read_ids)
             self._check_partition_counts()
             self._note_topic_ids(topic_ids.result())

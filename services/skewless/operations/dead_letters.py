@@ -166,7 +166,7 @@ def replay(  # noqa: PLR0913 - passed by name
     if target not in partition_counts:
         Admin(settings.kafka).check_visible([target])
         raise BrokerError(f"topic {target} does not exist at {settings.kafka.bootstrap_servers}: create it")
-    if target not in settings.user_topics.values() and target in {settings.topic(row.name) for row in topology.TOPICS}:
+    if target not in settings.user_topics.values() and target in settings.own_topics:
         raise ConfigurationError(f"--to: {target} is a topic of the pipeline itself, name another one")
     report = ReplayReport()
     letters = _letters_from(letters, origin, report)

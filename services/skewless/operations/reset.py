@@ -91,7 +91,7 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
     needed = (settings.topic(row.name) for row in topology.needed_topics(settings))
     admin.check_visible([name for name in needed if name not in partition_counts])
     users = set(settings.user_topics.values())
-    own = [settings.topic(topic.name) for topic in topology.TOPICS]
+    own = settings.own_topics
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
     replays = settings.topic("replays")
     return Leftovers(

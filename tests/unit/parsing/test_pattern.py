@@ -79,7 +79,7 @@ def test_key_pattern_with_long_lookahead_is_searched_in_bounded_time() -> None:
     longest = LimitSettings().pattern_input_bytes
     began = time.process_time()
     parsed = parse({"key": {"pattern": "a*b|a"}}, b"a" * longest)
-    assert time.process_time() - began < 10 * CPU_S
+    assert time.process_time() - began < 3 * CPU_S
     assert parsed.invalid == [(0, "more than 10000 tuples")]
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless import topology
 from skewless.cli import join_spark
 from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, topic_of
@@ -90,6 +89,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
 
     Refuses to write into the topic `aggregates` of the pipeline while its processes run.
     """
+    from skewless import topology
     from skewless.operations.offset_range import START, check
     from skewless.operations.reset import wait_until_stopped
 
@@ -146,10 +146,9 @@ def _check_output_topic(settings: PipelineSettings, name: str) -> None:
             f"--output-topic: only the aggregator writes results in the format {settings.aggregator.format}; write "
             "a folder with --out"
         )
-    results = settings.topic("aggregates")
-    read_or_written = {*settings.user_topics.values(), *(settings.topic(row.name) for row in topology.TOPICS)}
-    matches = settings.source_pattern is not None and settings.source_pattern.matches(name)
-    if matches or name in read_or_written - {results}:
+    results, pattern = settings.topic("aggregates"), settings.source_pattern
+    is_read = name in settings.user_topics.values() or (pattern is not None and pattern.matches(name))
+    if is_read or (name in settings.own_topics and name != results):
         raise ConfigurationError(
             f"--output-topic: pipeline {settings.name} reads or writes {name}; name {results} or another topic"
         )
