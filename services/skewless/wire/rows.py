@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn
 from skewless.algorithms.record_size import split_by_size
+from skewless.algorithms.windowing.sessions import FIRST
 from skewless.errors import BadRecordError
 from skewless.wire.columns import WriteColumns, has_nulls, in_order, read_table, write_packed
 from skewless.wire.headers import schema_header
@@ -69,6 +70,7 @@ class RowFormat:
     def read(self, value: bytes | None, headers: Headers) -> pa.Table:
         """Return the rows of a record, each with the pane of this format that contains the start of its own pane.
 
+        In sessions, it is the pane of the first tuple of the row.
         Raises BadRecordError if columns, counts or panes are not those of rows.
         """
         rows = widened(in_order(read_table(value), self._schema.names), self.columns)
@@ -85,8 +87,10 @@ class RowFormat:
         if own_pane_ms == self._pane_ms:
             return rows
         # The pane of a record of earlier settings is in one window and one tick. So is the pane of this format with its
-        # start, and all of its tuples count where they did before.
-        return rows.set_column(1, KEY_AND_PANE[1], pa.array(panes // self._pane_ms * self._pane_ms))
+        # start, and all of its tuples count where they did before. In sessions, it is the pane of the first tuple: from
+        # the start of its pane, a row may be further than the gap from other tuples of the pane of this format.
+        starts = rows[FIRST.name].to_numpy() if FIRST in self.columns else panes
+        return rows.set_column(1, KEY_AND_PANE[1], pa.array(starts // self._pane_ms * self._pane_ms))
 
     def _pane_of(self, headers: Headers) -> int:
         """Return the length of the panes of a record in ms."""

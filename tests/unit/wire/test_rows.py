@@ -13,10 +13,11 @@ from helpers.batches import ROW_FORMAT, rows_of
 from helpers.headers import internal_headers
 from skewless.aggregate_registry import results_of
 from skewless.algorithms import record_size
-from skewless.algorithms.aggregates import AGGREGATES, BinaryColumn, wire_columns_of
+from skewless.algorithms.aggregates import AGGREGATES, LOAD_COLUMN, BinaryColumn, wire_columns_of
 from skewless.algorithms.partials import merge_rows, to_partials
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import WatermarkState
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import report_of, schema_of, watermarks_of
@@ -78,6 +79,23 @@ def test_rows_of_other_panes_count_in_the_pane_of_their_start(own_pane_ms: int) 
     panes = [own_pane_ms * number for number in (-1, 0, 1, 7)]
     record = only(*((pane, "a", 1, 1) for pane in panes), row_format=earlier)
     assert [pane for pane, *_ in read(record)] == [pane // 10 * 10 for pane in panes]
+
+
+def test_rows_of_sessions_of_other_panes_count_in_the_pane_of_their_first_tuple() -> None:
+    gap_ms, grid_ms = 60, 120
+    windows = SessionWindows(gap_ms, grid_ms)
+    earlier, present = (
+        RowFormat([LOAD_COLUMN, *windows.columns], pane_ms=pane_ms, grid_ms=grid_ms) for pane_ms in (60, 40)
+    )
+    tables = []
+    for row_format, pane_ms, time in ((earlier, 60, 119), (present, 40, 41)):
+        batch = pa.record_batch({"key": pa.array(["k"]).dictionary_encode(), "time": pa.array([time])})
+        rows = row_format.from_partials(to_partials([batch], pane_ms, row_format.columns))
+        (record,) = row_format.records("tuples", 0, rows, ())
+        tables.append(present.read(record.value, record.headers))
+    merged = merge_rows({0: tables}, present.columns)
+    sessions = windows.merge([merged.select(["key", *(column.name for column in present.columns)])], present.columns)
+    assert sorted(sessions["session_first"].to_pylist()) == [41, 119]
 
 
 def table(**columns: Any) -> pa.Table:
