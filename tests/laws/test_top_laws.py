@@ -53,6 +53,7 @@ class Setup:
     interval_ms: int
     ranked: bool
     """Whether keys are ranked from the beginning on, not from a restart of the aggregators on."""
+    retention_ms: int = 10**6
 
     @property
     def windows(self) -> HoppingWindows:
@@ -139,7 +140,7 @@ class Model:
             RESULTS,
             wire_columns_of(RESULTS),
             setup.windows,
-            closed_window_retention_ms=10**6,
+            closed_window_retention_ms=setup.retention_ms,
             updates=setup.updates,
             emit_interval_ms=setup.interval_ms if setup.updates else 0,
             numbers="text" if setup.text else "number",
@@ -403,3 +404,16 @@ def test_correction_of_a_window_that_closed_without_changes_replaces_its_list() 
     model.finish()
     check(model)
     assert msgspec.json.decode(model.topics["top"].latest()[b"0/1"])["key"] == "a"
+
+
+def test_correction_by_a_partition_that_was_far_behind_in_an_earlier_bounded_run_changes_its_ranks() -> None:
+    behind, ahead = Tuples(("b",), 1, 5, 0), Tuples(("a",), 1, 1005, 0)
+    model = Model(replace(FINAL, retention_ms=20), [behind, ahead])
+    model.finish()
+    for stage in model.stages.values():
+        stage.rebalance(1, commit=True, now=model.now)
+    model.feed.append(behind)
+    model.reopens = True
+    model.finish()
+    check(model)
+    assert msgspec.json.decode(model.topics["top"].latest()[b"0/1"])["count"] == 2

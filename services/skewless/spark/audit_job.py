@@ -233,7 +233,8 @@ def _with_expired_left_out(
                 windows = pa.array(assigner.slices(table["pane"].to_numpy())) if named is None else named
                 yield pa.record_batch([windows, table["key"].combine_chunks()], ["span", "key"])
 
-    refused = kafka_source.dead_letters(dead_letters, [WINDOW_EXPIRED]).select("value")
+    refused = kafka_source.dead_letters(dead_letters, [WINDOW_EXPIRED])
+    refused = refused.where(F.col("topic") == settings.topic("partials")).select("value")
     expired = refused.mapInArrow(windows_and_keys, "span bigint, key string")
     span = F.col("window_start")
     if isinstance(assigner, SessionWindows):  # any session of the span could have had them

@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from skewless.algorithms.ranking import Ranking
+from skewless.algorithms.watermark import MIN_WATERMARK
 from skewless.algorithms.windowing.assigner import SingleWindows
 from skewless.algorithms.windowing.window import Emission, WholeWindow
-from skewless.algorithms.windowing.window_store import WholeWindowStore
+from skewless.algorithms.windowing.window_store import WholeWindowStore, WindowStore
 from skewless.engine.step import HistogramSample, Sample
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.stages.windowed_step import WindowedStep
@@ -69,6 +70,10 @@ class RankerStep(AggregatorStep):
         row_type = msgspec.defstruct("Row", [*fields, *((result.name, msgspec.Raw) for result in rules.results)])
         self._decode: Callable[[bytes], list[Any]] = msgspec.json.Decoder(list[row_type]).decode  # type: ignore[valid-type]
         self._top_type = top_type(rules.results, rules.numbers, rules.key_parts)
+
+    def _reached(self, windows: WindowStore) -> int:  # noqa: ARG002 - as its superclass
+        """Return no time: a partition of the aggregator may be far behind the newest window, and correct others."""
+        return MIN_WATERMARK
 
     def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:
         """Yield one record for each rank that has changed, and store the ranks in the window."""

@@ -149,21 +149,29 @@ class AggregatorStep(WindowedStep):
             open_before = input_.windows.open
             reached = None
             if input_.ended:
-                # Later runs may have records that are in time for windows which this run closes: so windows expire by
-                # the watermark of the records.
-                newest, watermark = input_.windows.newest, input_.windows.end
-                reached = None if newest is None else newest - self._rules.lateness_ms
-                if ended_earlier:
-                    # A worker may be at the end of this run, and another one still at that of the run before.
-                    reached = MIN_WATERMARK
+                # A worker may be at the end of this run, and another one still at that of the run before.
+                reached = MIN_WATERMARK if ended_earlier else self._reached(input_.windows)
+                watermark = input_.windows.end
             for output in input_.windows.flush(watermark, now, reached):
                 if isinstance(output, Chunk):
                     yield chunk_output(self.changelog, partition, output, self._rules.write)
                 else:
                     if self._may_report:
-                        self._check_retention(output.window, now)
+                        self._check_retention(self._oldest(output), now)
                     yield from self._results(partition, output)
             self._closed += open_before - input_.windows.open
+
+    def _reached(self, windows: WindowStore) -> int | None:
+        """Return the time from which the retention of closed windows is measured at the end of a bounded run.
+
+        Later runs may have records that are in time for windows which this run closes: so it is the watermark of the
+        records.
+        """
+        return None if windows.newest is None else windows.newest - self._rules.lateness_ms
+
+    def _oldest(self, emission: Emission) -> int:
+        """Return the oldest start of a result."""
+        return emission.window
 
     def _check_retention(self, window: int, now: int) -> None:
         """Report once if the topic deletes results as soon as they are written. Without a timestamp they are kept."""
@@ -237,6 +245,10 @@ class SessionStep(AggregatorStep):
         if not isinstance(windows, SessionWindows):
             raise TypeError(f"{windows} are not sessions")
         return SessionStore(rules.columns, windows, rules.closed_window_retention_ms, updates=rules.updates)
+
+    def _oldest(self, emission: Emission) -> int:
+        # `window` is the span that contains the sessions.
+        return int(emission.data["window_start"].min())
 
     def _identities(self, emission: Emission, rows: slice) -> Sequence[Any]:
         """Return the key, the start and the end of each session."""

@@ -16,10 +16,11 @@ from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing import window as window_module
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
+from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.algorithms.windowing.window_store import KEPT_FLUSHES
 from skewless.engine.step import Sample
-from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep, SessionStep
 from skewless.time_zone import TimeZone
 from skewless.wire.changelog import window_of
 from skewless.wire.columns import read_table, write_table
@@ -136,6 +137,33 @@ def test_aggregator_window_whose_results_the_topic_deletes_at_once_is_reported_o
     merge(step, deltas((0, "c", 1, 5)))
     list(step.flush(9_000))
     assert reported == [0]
+
+
+def test_aggregator_session_is_reported_as_deleted_by_its_own_start_and_not_by_that_of_its_span() -> None:
+    reported: list[int] = []
+    windows, expected = SessionWindows(60, 100_000), results_of(("count", "sum"), [ValueType()])
+    step = SessionStep(
+        AggregatorRules(
+            expected,
+            [*columns_of(expected), *windows.columns],
+            windows,
+            closed_window_retention_ms=1000,
+            updates=True,
+            results_retention_ms=1_000,
+            report_expired=reported.append,
+        ),
+        worker_partitions=1,
+        topic="p.partials",
+    )
+    step.assign(1, None, ())
+    for start, now in ((50_000, 50_500), (50_200, 51_500)):
+        table = read_table(deltas((start, "a", 1, 5)).value)
+        for column in windows.columns:
+            table = table.append_column(column.name, pa.array([start]))
+        record = OutputRecord("partials", write_table(table), headers=internal_headers(PARTIALS, {}))
+        assert merge(step, record) == []
+        assert json_values_in(written(step.flush(now), "aggregates"))[0]["window_start"] == start
+    assert reported == [50_200]
 
 
 def test_aggregator_updates_emit_changed_keys_with_the_next_revision() -> None:
