@@ -162,7 +162,7 @@ def test_splitter_other_parsing_while_tuples_are_held_is_refused_by_name(stopped
     with changed(stopped, "splitter", other):
         code, log = run_splitter(stopped)
     assert code == 2
-    assert "splitter: the settings of keys, values, times or conditions have changed, while" in log
+    assert "splitter: the settings of keys, values, times, conditions or limits have changed, while" in log
     assert "Start once with the previous settings and splitter.local.mode: buffer" in log
     assert checkpoints(stopped) == before
 

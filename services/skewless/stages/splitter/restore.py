@@ -92,10 +92,10 @@ def _batches(kafka: KafkaSettings, source: TopicPartition, begin: int, end: int)
 
 def _other_settings(source: TopicPartition, held: Held) -> ConfigurationError:
     return ConfigurationError(
-        f"splitter: the settings of keys, values, times or conditions have changed, while {held.tuples} tuples of "
-        f"topic {source.topic} partition {source.partition} wait for the end of their local window: they would be read "
-        "again by other settings. Start once with the previous settings and splitter.local.mode: buffer, which sends "
-        "these tuples, and then change the settings"
+        f"splitter: the settings of keys, values, times, conditions or limits have changed, while {held.tuples} tuples "
+        f"of topic {source.topic} partition {source.partition} wait for the end of their local window: they would be "
+        "read again by other settings. Start once with the previous settings and splitter.local.mode: buffer, which "
+        "sends these tuples, and then change the settings"
     )
 
 
