@@ -190,7 +190,8 @@ CSV = {
     "format": {"name": "csv", "delimiter": ";", "columns": ["time", "category", "country", "quantity", "unit_price"]},
     "time": {"field": "time", "unit": "iso8601"},
 }
-DAY: dict[str, Any] = {"worker": {"pane_s": 3_600}, "observer": {"tick_s": 86_400}}
+DAY: dict[str, Any] = {"worker": {"pane_s": 3_600}, "observer": {"tick_s": 3_600}}
+"""Ticks of an hour end in each portion of the records. Otherwise the observer writes only every two minutes."""
 CASES = {
     # The default way to read a record.
     "two topics from a time": Case(pages, by_record_key, {"splitter": None}, start=LINES // 12, topics=2),
