@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import FencedError
 from skewless.lab.local.folders import create_writable, file_lock, state_folder
 
 KEPT_S = 300.0
@@ -40,12 +41,19 @@ def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[
 
     The file is locked as long as this process lives. The kernel releases the lock also if the process is killed. The
     file remains for a while, because it says which processes have ended.
+
+    Raises FencedError if this process runs the pipeline already.
     """
     pid = os.getpid()
     path = _folder() / f"{settings.full_name}.{pid}.json"
     create_writable(path.parent)
-    with path.open("w") as file:
+    with path.open("a") as file:
+        if _is_locked(file.fileno()):
+            raise FencedError(
+                f"this process runs pipeline {settings.full_name} already: end that run before the next one"
+            )
         fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
         json.dump({**_identity(settings), "pid": pid, "ports": dict(ports)}, file)
         file.flush()
         try:
