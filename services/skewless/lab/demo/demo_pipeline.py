@@ -87,7 +87,7 @@ class _StallDetector:
 
     def check_progress(self, now: float, snapshot: Snapshot) -> None:
         """Compare the snapshot with the last one. Raises JobFailedError after STALL_TIMEOUT_S without a change."""
-        progress = (snapshot.tuples, snapshot.load, snapshot.lag, snapshot.watermark_ms)
+        progress = (snapshot.tuples, snapshot.load, snapshot.waiting, snapshot.watermark_ms)
         if progress != self._last_progress:
             self._last_progress, self._last_change = progress, now
         elif now - self._last_change > STALL_TIMEOUT_S:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from skewless.algorithms.grouping import GROUPING_NAMES
@@ -82,7 +83,7 @@ class Plan:
                     "transport": {"commit_interval_s": 0.2},
                     # The stream is in order. So its ticks need not wait for older records.
                     "event_time": {"idle_timeout_s": None, "allowed_lateness_s": 0},
-                    "splitter": find_dataset(STREAM).splitter(),
+                    "splitter": _splitter(STREAM),
                     "router": {"grouping": grouping, "workers": self.workers},
                     "worker_input": {"max_workers": self.workers},
                     "worker": {"pane_s": 1, "cost": {"cycle": 1, "process_duration_ms": COST_MS}},
@@ -110,7 +111,7 @@ class Plan:
                 "kafka": {"bootstrap_servers": bootstrap},
                 # Event time is recorded time, so it does not depend on idle partitions or on the wall clock.
                 "event_time": {"idle_timeout_s": None, "max_ahead_s": 100 * 365 * _DAY},
-                "splitter": find_dataset(self.dataset).splitter(),
+                "splitter": _splitter(self.dataset),
                 "router": {"grouping": grouping, "workers": self.workers},
                 "worker_input": {"max_workers": self.workers},
                 "worker": {"pane_s": min(window_s / PANES_PER_WINDOW, _DAY)},
@@ -148,6 +149,11 @@ def make_plan(  # noqa: PLR0913 - the options of the demo
     dataset = next(iter(kinds.values()), DEFAULT)
     distinct_groupings = tuple(dict.fromkeys(groupings)) or GROUPINGS
     return Plan(dataset, DatasetOptions(input=inputs), distinct_groupings, workers, report, prometheus, database)
+
+
+def _splitter(dataset: str) -> dict[str, Any]:
+    """Return the splitter settings of a data set as in a file, because `router.grouping: local` adds to them."""
+    return find_dataset(dataset).splitter().model_dump(exclude_unset=True)
 
 
 def window_for(span_ms: int) -> int:

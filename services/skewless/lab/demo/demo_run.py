@@ -147,7 +147,7 @@ class Demo:
                 on_crash=self._print_event,
                 on_start=self._watch,
             )
-        self.live_results = [measured(run) for run in self._runs]
+        self.live_results = [measured(run, each) for run, each in zip(self._runs, pipelines, strict=True)]
         self._live_cards = result_cards(self.live_results, progress.snapshots)
         self._page.show(self._live_cards)
         rates = ", ".join(f"{result.grouping} {result.tuples_per_s:,.0f}" for result in self.live_results)
@@ -189,7 +189,7 @@ class Demo:
     def _run_pipeline(self, bootstrap: str) -> RunResult:
         settings = self._plan.pipeline(bootstrap, self.window_ms / 1000)
         window_ends = [window + self.window_ms for window in self.reference.windows]
-        progress = RunProgress(settings.router.grouping, self.reference.tuples, window_ends)
+        progress = RunProgress(self._plan.groupings[-1], self.reference.tuples, window_ends)
         with self._console.live(progress) as update:
 
             def show(now: float, snapshot: Snapshot) -> None:
@@ -201,7 +201,7 @@ class Demo:
         self._runs.append(run_of(settings))
         counts = read_counts(settings)
         result = RunResult(
-            grouping=settings.router.grouping,
+            grouping=self._plan.groupings[-1],
             counted=counts.total(),
             wrong=tuple(differences(self.reference.counts, counts)),
             seconds=seconds,

@@ -178,7 +178,7 @@ def _send(
         running.wait(POLL_S)
 
 
-def measured(run: PipelineRun) -> LiveResult:
+def measured(run: PipelineRun, grouping: str) -> LiveResult:
     """Measure a run, as `skewless evaluate` does."""
     settings = run.settings
     sent = list(topic_rows.cells(_records(run, "worker-input"), settings.aggregator.window_ms))
@@ -190,7 +190,7 @@ def measured(run: PipelineRun) -> LiveResult:
         zip(*(cells[name].to_pylist() for name in ("worker", "rows")), strict=True), settings.router.workers
     )
     return LiveResult(
-        grouping=settings.router.grouping,
+        grouping=grouping,
         tuples=completion.tuples,
         tuples_per_s=completion.tuples_per_s,
         waiting=completion.waiting,

@@ -28,6 +28,8 @@ class Snapshot:
     """Rows sent to each worker."""
     lag: int = 0
     """Records of the source that are not yet read and committed."""
+    waiting: int = 0
+    """Records of all topics that the stages have not yet read and committed."""
     watermark_ms: float | None = None
     """Minimum watermark of the aggregator partitions; MAX_WATERMARK when all have ended."""
     memory_bytes: int = 0
@@ -65,7 +67,7 @@ class Scraper:
 
 def aggregate(samples: Iterable[Sample]) -> Snapshot:
     """Aggregate the samples of all processes."""
-    tuples = lag = memory = ended_partitions = 0
+    tuples = lag = waiting = memory = ended_partitions = 0
     load: dict[int, int] = {}
     watermarks: list[float] = []
     for sample in samples:
@@ -74,8 +76,9 @@ def aggregate(samples: Iterable[Sample]) -> Snapshot:
         match sample.name:
             case "skewless_tuples_total" if writes_results:
                 tuples += value
-            case "skewless_consumer_lag_records" if stage == topology.SOURCE_STAGE:
-                lag += value
+            case "skewless_consumer_lag_records":
+                waiting += value
+                lag += value if stage == topology.SOURCE_STAGE else 0
             case "skewless_watermark_timestamp_seconds" if writes_results:
                 watermarks.append(sample.value * 1000)
             case "skewless_assigned_partitions" if writes_results and sample.labels["state"] == "ended":
@@ -86,7 +89,7 @@ def aggregate(samples: Iterable[Sample]) -> Snapshot:
             case "process_resident_memory_bytes":
                 memory += value
     watermark_ms = min(watermarks, default=float(MAX_WATERMARK) if ended_partitions else None)
-    return Snapshot(tuples, tuple(load[worker] for worker in sorted(load)), lag, watermark_ms, memory)
+    return Snapshot(tuples, tuple(load[worker] for worker in sorted(load)), lag, waiting, watermark_ms, memory)
 
 
 def _scrape(port: int) -> list[Sample]:

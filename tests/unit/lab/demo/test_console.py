@@ -13,6 +13,7 @@ from rich.console import Console
 from skewless.lab.demo import prometheus_scraper
 from skewless.lab.demo.console import LINE_INTERVAL_S, DemoConsole, LiveProgress, RunProgress
 from skewless.lab.demo.demo_cards import live_cards, result_cards, run_card
+from skewless.lab.demo.demo_pipeline import STALL_TIMEOUT_S, _StallDetector
 from skewless.lab.demo.demo_plan import make_plan
 from skewless.lab.demo.demo_report import RunResult, comparison
 from skewless.lab.demo.demo_run import Demo
@@ -70,7 +71,16 @@ def test_snapshot_of_several_processes_aggregates_their_samples() -> None:
         Sample("skewless_watermark_timestamp_seconds", {"stage": "aggregator", "partition": "1"}, 2),
         Sample("process_resident_memory_bytes", {}, 1000),
     ]
-    assert aggregate(samples) == Snapshot(tuples=42, load=(2, 3), lag=5, watermark_ms=2000, memory_bytes=1000)
+    assert aggregate(samples) == Snapshot(
+        tuples=42, load=(2, 3), lag=5, waiting=505, watermark_ms=2000, memory_bytes=1000
+    )
+
+
+def test_stall_detector_sink_that_still_stores_is_progress() -> None:
+    detector = _StallDetector(Path())
+    for now, records in ((0.0, 9), (2 * STALL_TIMEOUT_S, 8)):
+        sample = Sample("skewless_consumer_lag_records", {"stage": "sink", "partition": "0"}, records)
+        detector.check_progress(now, aggregate([sample]))
 
 
 class Process:
@@ -103,7 +113,7 @@ def test_prometheus_scraper_ended_process_has_neither_lag_nor_memory(monkeypatch
     monkeypatch.setattr(prometheus_scraper, "_scrape", lambda _port: samples)
     process = Process()
     scraper = prometheus_scraper.Scraper([cast("Replica", process)])
-    assert scraper.snapshot() == Snapshot(tuples=30, lag=5, memory_bytes=1000)
+    assert scraper.snapshot() == Snapshot(tuples=30, lag=5, waiting=5, memory_bytes=1000)
     process.pid = None
     assert scraper.snapshot() == Snapshot(tuples=30)
 

@@ -40,6 +40,13 @@ def test_demo_plan_pipelines_have_distinct_names_and_loadable_files(tmp_path: Pa
         assert loader.load(file, {}) == settings
 
 
+def test_demo_plan_grouping_local_aggregates_in_the_splitter() -> None:
+    plan = make_plan((), ("key", "local"), 10)
+    by_key, local = plan.live_pipelines("127.0.0.1:9").values()
+    found = [settings.splitter.local.mode for settings in (by_key, local, plan.pipeline("127.0.0.1:9", 60))]
+    assert found == ["none", "buffer", "buffer"]
+
+
 @pytest.mark.parametrize(("workers", "rate"), [(4, 400), (10, 1000), (50, 1000)])
 def test_demo_plan_live_stream_has_the_rate_of_all_workers_up_to_the_published_one(workers: int, rate: float) -> None:
     plan = make_plan((), ("key",), workers)
