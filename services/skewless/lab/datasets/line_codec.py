@@ -116,15 +116,13 @@ class JsonCodec:
 
 def milliseconds(time: float | str) -> int:
     """Convert a time to ms: s or ms since the epoch, or ISO 8601 (UTC if it has no zone). Raises ValueError."""
-    if isinstance(time, str):
-        if not time.isdigit():
-            moment = datetime.fromisoformat(time)
-            return _checked(round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
-        time = int(time)
-    return _checked(round(time * 1000) if time < SECONDS_BELOW else int(time))
-
-
-def _checked(instant: int) -> int:
+    try:
+        number = float(time)
+    except ValueError:
+        moment = datetime.fromisoformat(str(time))
+        instant = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000
+    else:
+        instant = number * 1000 if number < SECONDS_BELOW else number
     if not 0 <= instant <= LAST_INSTANT:
         raise ValueError("time is not within bounds")
-    return instant
+    return round(instant)

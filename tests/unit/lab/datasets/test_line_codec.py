@@ -60,6 +60,7 @@ def test_line_codec_record_with_milliseconds_is_unchanged(codec: LineCodec, line
         (1388531408.25, 1388531408250),
         ("1388531408", 1388531408000),
         ("1388531408665", 1388531408665),
+        ("1388531408.25", 1388531408250),
         ("2010-12-01 08:26:00", 1291191960000),
         ("2010-12-01T09:26:00.125+01:00", 1291191960125),
         ("2017-06-14", 1497398400000),
@@ -72,7 +73,7 @@ def test_line_codec_times_in_seconds_or_iso_8601_become_milliseconds(time: float
     assert milliseconds(time) == instant
 
 
-@pytest.mark.parametrize("time", [-1, "-5", "soon", "", "9" * 30, 1e300, "1969-12-31"])
+@pytest.mark.parametrize("time", [-1, "-5", "soon", "", "9" * 30, 1e300, "nan", "inf", "1969-12-31"])
 def test_line_codec_invalid_or_out_of_bounds_time_is_refused(time: float | str) -> None:
     with pytest.raises(ValueError, match=r"bounds|isoformat"):
         milliseconds(time)
