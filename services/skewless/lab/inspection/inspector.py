@@ -269,7 +269,8 @@ class Inspector:
         if key == RECORD_KEY and not present:
             raise ConfigurationError(f"--key: no record has a key; fields: {self._field_names()}")
         if key is not None:
-            chosen: FieldRef = int(key) if key.isdecimal() else key
+            by_name = {str(field.reference): field.reference for field in self.detected.fields}
+            chosen = by_name.get(key, int(key) if key.isdecimal() else key)
             names = [chosen, *(name for name in names if name != chosen)]
         candidates: list[_Candidate] = []
         for name in names:

@@ -71,6 +71,12 @@ def test_inspector_field_that_no_setting_can_name_is_left_out(name: str) -> None
     assert [key["name"] for key in found["keys"]] == ["user"]
 
 
+@pytest.mark.parametrize("key", ["0", "1"])
+def test_inspector_key_that_is_a_field_named_by_a_number_is_found(key: str) -> None:
+    values = [json.dumps({"0": f"u{i % 7}", "1": START + 1000 * i}).encode() for i in range(100)]
+    assert inspected([batch(values)], key)["keys"][0]["name"] == key
+
+
 def test_inspector_json_records_are_measured() -> None:
     found = inspected([batch(clicks()), batch(clicks(500), partition=1)])
     key = found["keys"][0]
