@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Self
 
 from skewless.lab.local import child_process, formatted_storage_cache, kafka_process
-from skewless.lab.local.managed_server import ManagedServer
 
 STOP_TIMEOUT_S = 10.0
 MAX_ATTEMPTS = 3
 """Attempts to start on free ports, because another process can bind a port after it was chosen."""
 
 
-class Broker(ManagedServer):
+class Broker:
     """A Kafka broker as a child process, which ends with this process.
 
     Without `folder`, the data are temporary and removed at the end. After `kill`, `start` restarts the same broker with
@@ -63,6 +62,11 @@ class Broker(ManagedServer):
         except BaseException:
             self.stop()
             raise
+
+    __enter__ = start
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
 
     def _start(self) -> Self:
         for attempts_left in reversed(range(MAX_ATTEMPTS)):

@@ -18,7 +18,6 @@ import yaml
 
 from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local import child_process, loopback
-from skewless.lab.local.managed_server import ManagedServer
 from skewless.lab.local.ports import find_free_ports
 
 READY_TIMEOUT_S = 30.0
@@ -35,7 +34,7 @@ def find() -> str:
     raise ConfigurationError(MISSING)
 
 
-class Prometheus(ManagedServer):
+class Prometheus:
     """A Prometheus server as a child process, with its data in `folder`.
 
     `rules` are files of recording and alerting rules. On Linux, the kernel kills the server when the thread that called
@@ -88,6 +87,11 @@ class Prometheus(ManagedServer):
             self.stop()
             raise UnreachableError(f"Prometheus did not start; its log {log} ends with\n{log.read_text()[-1500:]}")
         return self
+
+    __enter__ = start
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
 
     def stop(self) -> None:
         """Shut the server down. Its data remain."""
