@@ -18,7 +18,7 @@ from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan
 from skewless.spark import kafka_source, user_module
 from skewless.spark.record_columns import record_columns
 
-BLOCKS = pa.schema(zip(Block._fields, (pa.int32(), pa.float64(), pa.binary(), *([pa.int64()] * 5)), strict=True))
+BLOCKS = pa.schema(zip(Block._fields, (pa.int32(), pa.float64(), pa.binary(), *([pa.int64()] * 3)), strict=True))
 
 
 def blocks_of(records: DataFrame, read_plan: ReadPlan) -> DataFrame:

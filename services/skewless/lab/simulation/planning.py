@@ -21,7 +21,7 @@ from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.simulation.recommend import Demand, recommend
 from skewless.lab.simulation.simulation import Simulation, SimulationConfig
-from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan, StreamTotals, decode_block, totals
+from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan, decode_block
 from skewless.wire.topic_partition import TopicPartition
 
 LOCAL_RECORDS = 5_000_000
@@ -104,21 +104,31 @@ def plan(
 
     Raises CheckFailedError if no record that was read contains a tuple.
     """
-    read: list[Block] = []
     quantiles: list[NDArray[np.float64]] = []
-    tuples = 0
+    sizes: list[int] = []
+    ends_ms: list[int] = []
+    tuples = late = bad = 0
     for block in blocks:
         if block.tuples:
             keys, times = decode_block(block.block)
             simulation.add(keys, times, router=block.partition)
             quantiles.append(np.quantile(times, QUANTILES))
-        read.append(block._replace(block=b""))
-        tuples += block.tuples
+            sizes.append(block.tuples)
+            ends_ms += (int(times.min()), int(times.max()))
+        tuples, late, bad = tuples + block.tuples, late + block.late, bad + block.bad
         on_progress(time.monotonic(), tuples)
-    stream = totals(read)
-    _require_tuples(stream)
+    if not tuples and bad:
+        raise CheckFailedError(
+            f"none of {bad:,} records can be read: check splitter; without a pipeline file, records need a key in "
+            "UTF-8 (`skewless init` writes a file)"
+        )
+    if not tuples:
+        raise CheckFailedError(
+            "the records that were read contain no tuples: check the topic's name, or read more of it (--sample)"
+        )
     measures = simulation.facts()
-    tuples_per_s = mean_rate(quantiles, [block.tuples for block in read if block.tuples])
+    tuples_per_s = mean_rate(quantiles, sizes)
+    stream = {"tuples": tuples, "late": late, "bad": bad, "first_ms": min(ends_ms), "last_ms": max(ends_ms)}
     stream_facts = {**stream, **{name: measures[0][name] for name in ("keys", "p1")}, "tuples_per_s": tuples_per_s}
     demand = demand.of(tuples_per_s)
     return {"stream": stream_facts, **demand.to_json(), **recommend(measures, demand)}
@@ -134,17 +144,3 @@ def mean_rate(quantiles: Sequence[NDArray[np.float64]], sizes: Sequence[int]) ->
     ranks = np.cumsum(weights[order]) - weights[order] / 2
     first, last = np.interp([TRIMMED * tuples, (1 - TRIMMED) * tuples], ranks, times[order]).tolist()
     return (1 - 2 * TRIMMED) * tuples * 1000 / (last - first) if last > first else None
-
-
-def _require_tuples(stream: StreamTotals) -> None:
-    """Raise CheckFailedError if no record that was read contains a tuple."""
-    if stream["tuples"]:
-        return
-    if stream["bad"]:
-        raise CheckFailedError(
-            f"none of {stream['bad']:,} records can be read: check splitter; without a pipeline file, records need a "
-            "key in UTF-8 (`skewless init` writes a file)"
-        )
-    raise CheckFailedError(
-        "the records that were read contain no tuples: check the topic's name, or read more of it (--sample)"
-    )

@@ -6,9 +6,9 @@ row per tuple.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -57,30 +57,6 @@ class Block(NamedTuple):
     """Late tuples that were read since the previous block of the partition."""
     bad: int
     """Invalid records that were read since then."""
-    first_ms: int | None
-    """Smallest event time in ms; None without tuples."""
-    last_ms: int | None
-
-
-class StreamTotals(TypedDict):
-    """Totals of blocks."""
-
-    tuples: int
-    late: int
-    bad: int
-    first_ms: int
-    last_ms: int
-
-
-def totals(blocks: Sequence[Block]) -> StreamTotals:
-    """Return the totals of blocks; times are 0 without tuples."""
-    return {
-        "tuples": sum(block.tuples for block in blocks),
-        "late": sum(block.late for block in blocks),
-        "bad": sum(block.bad for block in blocks),
-        "first_ms": min((block.first_ms for block in blocks if block.first_ms is not None), default=0),
-        "last_ms": max((block.last_ms for block in blocks if block.last_ms is not None), default=0),
-    }
 
 
 @dataclass(slots=True)
@@ -153,8 +129,6 @@ class BlockBuilder:
             tuples=tuples,
             late=partition.late,
             bad=partition.invalid,
-            first_ms=int(times.min()) if tuples else None,
-            last_ms=int(times.max()) if tuples else None,
         )
         partition.late = partition.invalid = 0
         return block
