@@ -138,6 +138,8 @@ class _Supervision:
         except Exception as error:  # noqa: BLE001 - raised in the thread of the caller
             self._failure = error
         finally:
+            if self._started.is_set():  # the caller may be waiting for results
+                log.error("all processes have ended: %s", error)  # noqa: TRY400 - the caller gets the traceback
             self._started.set()
             self.ended.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from pathlib import Path
@@ -10,7 +11,24 @@ from pathlib import Path
 import pytest
 
 import skewless as sk
+from helpers.waiting import until
 from skewless.api import run
+from skewless.errors import CrashedError
+
+
+class GivingUp:
+    """A supervisor with a process that cannot be started again."""
+
+    done = False
+
+    def start(self) -> list[object]:
+        return []
+
+    def poll(self, _now: float) -> list[object]:
+        raise CrashedError("router-0 ended with exit code 70")
+
+    def stop(self) -> None:
+        pass
 
 
 class Starting:
@@ -35,6 +53,12 @@ class Starting:
         self.stopped = True
 
 
+def supervise(supervisor: Starting | GivingUp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "prepare", lambda *_, **__: supervisor)
+    monkeypatch.setattr(run, "registered", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(run, "RunCounter", lambda _settings: None)
+
+
 @pytest.mark.parametrize(
     ("failure", "error"), [(None, KeyboardInterrupt), (LookupError("a bug"), LookupError)], ids=["interrupt", "bug"]
 )
@@ -42,10 +66,27 @@ def test_run_that_does_not_start_ends_its_processes_and_raises_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception | None, error: type[BaseException]
 ) -> None:
     supervisor = Starting(failure)
-    monkeypatch.setattr(run, "prepare", lambda *_, **__: supervisor)
-    monkeypatch.setattr(run, "registered", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(run, "RunCounter", lambda _settings: None)
+    supervise(supervisor, monkeypatch)
     with pytest.raises(error), sk.Pipeline("clicks").up(log_dir=tmp_path):
         pass
     assert supervisor.stopped
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("pipeline ")]
+
+
+def test_run_whose_processes_end_while_results_are_awaited_logs_the_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    supervise(GivingUp(), monkeypatch)
+    with pytest.raises(CrashedError), sk.Pipeline("clicks").up(log_dir=tmp_path):
+        until(lambda: caplog.records)
+    assert [(record.levelno, record.message) for record in caplog.records] == [
+        (logging.ERROR, "all processes have ended: router-0 ended with exit code 70")
+    ]
+
+
+def test_run_log_dir_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for folder in (file, file / "logs"):
+        with pytest.raises(sk.ConfigurationError, match=r"^log_dir: .*file.*: cannot be created or written to"):
+            sk.Pipeline("clicks").up(log_dir=folder)
