@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING, Self
 
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError, how_to_add
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.jars import ensure
 from skewless.operations.offset_range import START, source_ranges
-from skewless.spark import batch_pipeline, kafka_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,10 @@ class Batch:
 
 def batch(spark: SparkSession, settings: PipelineSettings, paths: Sequence[str | Path]) -> Batch:
     """Compute the results of the files, or of the source topics from where the pipeline started, if there are none."""
+    try:
+        from skewless.spark import batch_pipeline, kafka_source
+    except ImportError as error:
+        raise ConfigurationError(f"PySpark cannot be imported ({error}): {how_to_add('spark')}") from None
     if paths:
         records = kafka_source.of_files(spark, [_uri(path) for path in paths], settings)
     else:

@@ -156,7 +156,7 @@ class Pipeline:
     def batch(self, spark: SparkSession, *paths: str | Path) -> Batch:
         """Compute the results of recorded data with Spark: of files with one record per line, or of the source topics.
 
-        Raises ConfigurationError if a path does not exist, or files lack what the pipeline reads.
+        Raises ConfigurationError if a path does not exist, files lack what the pipeline reads, or PySpark is missing.
         """
         from skewless.api import batch
 

@@ -54,6 +54,23 @@ def test_import_of_the_package_imports_nothing_expensive_until_a_name_is_used() 
     assert done.stdout == "[] [] set()\n"
 
 
+def test_package_without_pyspark_has_all_names_and_batch_names_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None; from skewless import *; import skewless as sk\n"
+        "try: sk.Pipeline('t').batch(None)\n"
+        "except sk.ConfigurationError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stdout.startswith("PySpark cannot be imported (")
+    assert "install Skewless with its extra `spark`" in done.stdout
+
+
 def test_package_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'skewless' has no attribute 'Pipelines'"):
         _ = sk.Pipelines  # type: ignore[attr-defined] # it does not exist
