@@ -130,6 +130,8 @@ class Pipeline:
             file.write_text(self.to_yaml(), encoding="utf-8")
         return PipelineRun(self._settings, file, self._variables, logs, take_over=take_over)
 
+        if file is not None and loader.load(file, os.environ | self._variables) != self._settings:
+            raise ConfigurationError(f"{file}: has other settings than when it was loaded: load it again")
     def results(
         self, window: str = "last", *, key: str | None = None, top: int | None = None, by: str | None = None
     ) -> Results:

@@ -282,6 +282,16 @@ def test_python_page_imports_only_the_package() -> None:
 
 def test_pipeline_up_leaves_a_file_in_the_folder_of_logs_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
+def test_pipeline_up_file_that_has_changed_since_it_was_loaded_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: p\nsource: {topic: t}\nrouter: {workers: 2}\n")
+    pipeline = sk.Pipeline.load(file, aggregator={"window_s": 5})
+    pipeline.up(log_dir=tmp_path)
+    file.write_text("name: p\nsource: {topic: other}\nrouter: {workers: 2}\n")
+    with pytest.raises(sk.ConfigurationError, match=r"pipeline.yaml: has other settings than when it was loaded"):
+        pipeline.up(log_dir=tmp_path)
+
+
     file.write_text("name: mine\n")
     sk.Pipeline("clicks", key="user", name="other").up(log_dir=tmp_path)
     assert file.read_text() == "name: mine\n"
