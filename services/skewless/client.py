@@ -32,7 +32,7 @@ class Balancer:
     """
 
     def __init__(self, grouping: str = "even", *, workers: int, options: Mapping[str, Any] | None = None) -> None:
-        self._grouping: Grouping = create(grouping, operator.index(workers), options_of(options or {}))
+        self._grouping: Grouping = create(grouping, whole("workers", workers), options_of(options or {}))
 
     @property
     def workers(self) -> int:
@@ -46,9 +46,9 @@ class Balancer:
         keys in periods of time, such as dynamic_key. One call with thousands of keys costs far less per key than a call
         for each of them.
 
-        Raises ConfigurationError for keys that are not a list of texts.
+        Raises ConfigurationError for keys that are not a list of texts, and for a time that is not a whole number.
         """
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now = time.time_ns() // 1_000_000 if now_ms is None else whole("now_ms", now_ms)
         encoded = texts_of(keys).dictionary_encode()
         if encoded.null_count:
             raise ConfigurationError("a key is None: give records without a key to any worker")
@@ -58,7 +58,7 @@ class Balancer:
 
     def resize(self, workers: int) -> None:
         """Change the number of workers. Raises ConfigurationError for fewer than 1."""
-        self._grouping.resize(operator.index(workers))
+        self._grouping.resize(whole("workers", workers))
 
     def snapshot(self) -> dict[str, object]:
         """Return the state that decisions depend on: numbers, text, bytes, and lists of these."""
@@ -70,6 +70,8 @@ class Balancer:
         Raises TypeError if the snapshot is not of a balancer with this grouping and these options. The balancer is
         unchanged then.
         """
+        if not isinstance(snapshot, Mapping):
+            raise TypeError(f"a snapshot is a mapping, not {snapshot!r}")
         if (found := snapshot.get("grouping", self._grouping.name)) != self._grouping.name:
             raise TypeError(f"the snapshot is of grouping {found}, not {self._grouping.name}")
         previous = self._grouping.snapshot()
@@ -80,11 +82,21 @@ class Balancer:
             raise
 
 
+def whole(name: str, value: int) -> int:
+    """Return a number of any integer type. Raises ConfigurationError if it is not whole, or has more than 64 bits."""
+    try:
+        return int(np.int64(operator.index(value)))
+    except (TypeError, OverflowError):
+        raise ConfigurationError(f"{name}: {value!r} must be a whole number of at most 64 bits") from None
+
+
 def texts_of(keys: Sequence[str]) -> pa.StringArray:
     """Return keys as an array. Raises ConfigurationError if they are not texts, or one text."""
     if isinstance(keys, str):
         raise ConfigurationError(f"keys: must be a list of texts, and are one text: give [{keys[:20]!r}]")
     try:
         return pa.array(keys, pa.string())
+    except LookupError:  # pandas
+        raise ConfigurationError(f"keys: must be texts, not a {type(keys).__name__}: name its column") from None
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise ConfigurationError(f"keys: must be texts: {error}") from None

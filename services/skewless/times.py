@@ -36,6 +36,6 @@ def parse_instant(option: str, text: str, accepted: str = "a time in ISO 8601") 
     """Parse a time, in UTC unless it names a zone, to ms since the epoch; ConfigurationError names `accepted`."""
     try:
         instant = datetime.fromisoformat(text)
-    except ValueError:
+    except (TypeError, ValueError):
         raise ConfigurationError(f"{option}: {text!r} must be {accepted}") from None
     return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +96,8 @@ def test_balancer_without_keys_returns_no_workers() -> None:
         ({"workers": 4, "options": {"even": {"decay_tuples": 1}}}, "options: even.decay_tuples: should be"),
         ({"workers": 4, "options": {"evn": {}}}, "options: evn: unknown setting; `skewless config dump` lists"),
         ({"workers": 4, "options": 5}, "options: must be a mapping, not 5"),
+        ({"grouping": ["even"], "workers": 4}, r"grouping \['even'\] is unknown"),
+        *(({"workers": workers}, "workers: .* must be a whole number") for workers in ("4", 4.0, None, 10**30)),
     ],
 )
 def test_balancer_invalid_arguments_are_named(arguments: dict[str, object], message: str) -> None:
@@ -108,6 +112,19 @@ def test_balancer_key_without_text_is_refused() -> None:
         Balancer(workers=4).assign([1])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="keys: must be texts: 'NoneType' object is not iterable"):
         Balancer(workers=4).assign(None)  # type: ignore[arg-type]
+
+
+def test_balancer_argument_of_another_type_is_named() -> None:
+    balancer: Any = Balancer(workers=4)
+    for now_ms in ("x", datetime.now(UTC), 10**30):
+        with pytest.raises(ConfigurationError, match=r"now_ms: .* must be a whole number of at most 64 bits"):
+            balancer.assign(["a"], now_ms=now_ms)
+    with pytest.raises(ConfigurationError, match="workers: 'x' must be a whole number"):
+        balancer.resize("x")
+    with pytest.raises(ConfigurationError, match="keys: must be texts, not a DataFrame: name its column"):
+        balancer.assign(pd.DataFrame({"key": ["a"]}))
+    with pytest.raises(TypeError, match="a snapshot is a mapping, not None"):
+        balancer.restore(None)
 
 
 def test_balancer_one_text_in_place_of_a_list_is_refused() -> None:

@@ -13,6 +13,7 @@ from skewless.algorithms.aggregates.elements import Element
 from skewless.api import arguments
 from skewless.api.results import Result, Results, result_reader
 from skewless.api.run import PipelineRun, logs_folder
+from skewless.client import whole
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, unknown
@@ -90,6 +91,8 @@ class Pipeline:
 
         Raises ConfigurationError with all problems, each with its file, variable or argument.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigurationError(f"path: {path!r} is not the path of a file")
         pipeline = cls.__new__(cls)
         pipeline._set(Path(path), arguments.settings_of({}, overrides))  # noqa: SLF001 - of this class
         return pipeline
@@ -121,17 +124,19 @@ class Pipeline:
 
         The topics are created. Logs are written to `log_dir`, by default a temporary folder. With `take_over`, the run
         replaces processes of the pipeline that run already; otherwise it then raises FencedError.
+
+        Raises ConfigurationError if the file of the pipeline has other settings than when it was loaded, or if
+        `log_dir` cannot be written to.
         """
         logs = logs_folder(self.name, log_dir)
         file = self._file
+        if file is not None and loader.load(file, os.environ | self._variables) != self._settings:
+            raise ConfigurationError(f"{file}: has other settings than when it was loaded: load it again")
         if file is None:  # a file in the current folder is not that of this pipeline
-            logs.mkdir(parents=True, exist_ok=True)
             file = logs.absolute() / f"{self.name}.settings.yaml"  # the folder may have a pipeline file of the user
             file.write_text(self.to_yaml(), encoding="utf-8")
         return PipelineRun(self._settings, file, self._variables, logs, take_over=take_over)
 
-        if file is not None and loader.load(file, os.environ | self._variables) != self._settings:
-            raise ConfigurationError(f"{file}: has other settings than when it was loaded: load it again")
     def results(
         self, window: str = "last", *, key: str | None = None, top: int | None = None, by: str | None = None
     ) -> Results:
@@ -144,16 +149,19 @@ class Pipeline:
 
         Raises ConfigurationError for an unknown window or aggregate, and CheckFailedError if there are no results.
         """
-        query = stored_results.query_of(self._settings, window=window, key=key, top=top, by=by)
+        _require_key(key)
+        limit = None if top is None else whole("top", top)
+        query = stored_results.query_of(self._settings, window=window, key=key, top=limit, by=by)
         read, fields = self._result_reader(), self._settings.results
         found = [read(record) for record in stored_results.read(self._settings, query, _warn)]
         return Results(found, fields, self._settings.splitter.key.parts)
 
     def follow(self, *, key: str | None = None) -> Iterator[Result]:
-        """Yield the results that are committed from now on, of one key or of all, as they arrive. Does not end."""
+        """Return the results that are committed from now on, of one key or of all, as they arrive, without an end."""
+        _require_key(key)
         read = self._result_reader()
-        for batch in stored_results.topic.later(self._settings, key, _warn):
-            yield from map(read, batch)
+        batches = stored_results.topic.later(self._settings, key, _warn)
+        return (read(result) for batch in batches for result in batch)
 
     def batch(self, spark: SparkSession, *paths: str | Path) -> Batch:
         """Compute the results of recorded data with Spark: of files with one record per line, or of the source topics.
@@ -169,6 +177,12 @@ class Pipeline:
 
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
+
+
+def _require_key(key: object) -> None:
+    """Raise ConfigurationError if a key is not text. A number would equal none of the keys."""
+    if not isinstance(key, str | None):
+        raise ConfigurationError(f"key: {key!r} is not text: keys are text, such as '5'")
 
 
 def _warn(message: str) -> None:

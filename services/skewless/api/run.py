@@ -14,6 +14,7 @@ from typing import Self
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import UnreachableError
+from skewless.lab.local.folders import create_named
 from skewless.lab.local.supervisor import Event, Supervisor
 from skewless.operations.data_quality import MAX_LATE_SHARE
 from skewless.operations.local_run import prepare, registered
@@ -137,9 +138,9 @@ class _Supervision:
                     _log(self._supervisor.poll(time.monotonic()))
         except Exception as error:  # noqa: BLE001 - raised in the thread of the caller
             self._failure = error
-        finally:
             if self._started.is_set():  # the caller may be waiting for results
                 log.error("all processes have ended: %s", error)  # noqa: TRY400 - the caller gets the traceback
+        finally:
             self._started.set()
             self.ended.set()
 
@@ -151,5 +152,11 @@ def _log(events: list[Event]) -> None:
 
 
 def logs_folder(pipeline: str, folder: str | Path | None) -> Path:
-    """Return the folder for logs: the given one, or a new one among the temporary files."""
-    return Path(tempfile.mkdtemp(prefix=f"skewless-{pipeline}-")) if folder is None else Path(folder)
+    """Return the folder for logs: the given one, or a new one among the temporary files.
+
+    Raises ConfigurationError if it cannot be created or written to.
+    """
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix=f"skewless-{pipeline}-"))
+    create_named("log_dir", Path(folder))
+    return Path(folder)

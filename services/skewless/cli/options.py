@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import math
 import os
@@ -15,6 +14,7 @@ import click
 
 from skewless.cli.main import PROBLEM_LOCATOR
 from skewless.errors import ConfigurationError
+from skewless.lab.local.folders import create_named
 from skewless.times import FORM, parse_duration
 
 if TYPE_CHECKING:
@@ -278,13 +278,9 @@ def writable_folder(option: str, folder: Path) -> None:
 
     Folders that this creates and that are empty when the command ends, as after an error, are removed.
     """
-    try:
+    with contextlib.suppress(OSError):  # the folder cannot be created then
         remove_if_empty(path for path in (folder, *folder.parents) if not path.exists())
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise ConfigurationError(f"{option}: {folder}: cannot be created or written to: {error.strerror}") from None
+    create_named(option, folder)
 
 
 @contextlib.contextmanager

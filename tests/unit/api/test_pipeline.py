@@ -271,6 +271,8 @@ def test_pipeline_load_arguments_override_the_environment_and_it_overrides_the_f
     assert places == {"router.grouping", "SKEWLESS__EVENT_TIME__MAX_AHEAD_S"}
     with pytest.raises(sk.ConfigurationError, match=r"gone.yaml: cannot be read"):
         sk.Pipeline.load(tmp_path / "gone.yaml")
+    with pytest.raises(sk.ConfigurationError, match=r"^path: None is not the path of a file"):
+        sk.Pipeline.load(None)  # type: ignore[arg-type] # as a user may
 
 
 def test_python_page_imports_only_the_package() -> None:
@@ -280,8 +282,6 @@ def test_python_page_imports_only_the_package() -> None:
     assert {ast.unparse(node) for node in imports} == {"import skewless as sk"}
 
 
-def test_pipeline_up_leaves_a_file_in_the_folder_of_logs_as_it_is(tmp_path: Path) -> None:
-    file = tmp_path / "pipeline.yaml"
 def test_pipeline_up_file_that_has_changed_since_it_was_loaded_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text("name: p\nsource: {topic: t}\nrouter: {workers: 2}\n")
@@ -292,6 +292,8 @@ def test_pipeline_up_file_that_has_changed_since_it_was_loaded_is_refused(tmp_pa
         pipeline.up(log_dir=tmp_path)
 
 
+def test_pipeline_up_leaves_a_file_in_the_folder_of_logs_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
     file.write_text("name: mine\n")
     sk.Pipeline("clicks", key="user", name="other").up(log_dir=tmp_path)
     assert file.read_text() == "name: mine\n"

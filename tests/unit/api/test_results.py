@@ -149,6 +149,11 @@ def test_results_in_a_notebook_are_a_table_without_markup_of_keys(read: Callable
         ({"by": "max"}, "^by: max is not a result of this pipeline: count, sum_price"),
         ({"by": "smallest_price"}, "^by: smallest_price is not a number .results that are: count, sum_price, mean_pr"),
         ({"top": 0}, "^top: 0 must be at least 1"),
+        ({"top": "3"}, "^top: '3' must be a whole number"),
+        ({"top": 2.5}, "^top: 2.5 must be a whole number"),
+        ({"window": datetime(2026, 1, 1, tzinfo=UTC)}, r"^window: datetime\..* must be last, open, all, or a time"),
+        ({"window": 60}, "^window: 60 must be last, open, all, or a time"),
+        ({"key": 5}, "^key: 5 is not text: keys are text, such as '5'"),
     ],
 )
 def test_results_of_an_invalid_choice_are_refused(
@@ -161,3 +166,22 @@ def test_results_of_an_invalid_choice_are_refused(
 def test_results_that_do_not_exist_are_a_failed_check(read: Callable[..., Results]) -> None:
     with pytest.raises(sk.CheckFailedError, match="no results for window 2020-01-01: choose last, open, all"):
         read("2020-01-01")
+
+
+def test_follow_begins_at_the_end_of_the_topic_at_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    class Offsets:
+        def __init__(self, _kafka: object) -> None:
+            pass
+
+        def end(self, topic: str) -> dict[int, int]:
+            read.append(topic)
+            return {0: 7}
+
+    monkeypatch.setattr(topic, "require_topic", lambda _settings, _topic: None)
+    monkeypatch.setattr(topic, "OffsetReader", Offsets)
+    PIPELINE.follow()
+    assert read == ["orders.aggregates"]
+    with pytest.raises(sk.ConfigurationError, match=r"^key: 5 is not text"):
+        PIPELINE.follow(key=5)  # type: ignore[arg-type] # as a user may

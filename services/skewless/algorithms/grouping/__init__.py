@@ -39,6 +39,6 @@ DEFAULTS = GroupingOptions.model_validate({})
 
 def create(name: str, workers: int, options: GroupingOptions = DEFAULTS) -> Grouping:
     """Return a new grouping over workers 0 to `workers` - 1. Raises ConfigurationError if one is invalid."""
-    if name not in GROUPINGS:
+    if not isinstance(name, str) or name not in GROUPINGS:
         raise ConfigurationError(f"grouping {name!r} is unknown: choose one of {', '.join(GROUPINGS)}")
     return GROUPINGS[name](workers, options)

@@ -45,6 +45,16 @@ def create_writable(folder: Path) -> None:
     )
 
 
+def create_named(name: str, folder: Path) -> None:
+    """Create a folder unless it exists. Raises ConfigurationError with the option or argument if it cannot be used."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise ConfigurationError(f"{name}: {folder}: cannot be created or written to: {error.strerror}") from None
+
+
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on the file `path`; waits for it. The kernel releases it when the process ends."""

@@ -54,14 +54,19 @@ def read(
 
 
 def later(settings: PipelineSettings, key: str | None, warn: Warn) -> Iterator[list[ResultRecord]]:
-    """Yield the results that are committed from now on, of one key or of all, once a second."""
+    """Return the results that are committed after this call, of one key or of all, in a list for each second."""
     require_topic(settings, "aggregates")
     offsets, topic, to_json = OffsetReader(settings.kafka), settings.topic("aggregates"), result_reader(settings)
-    with TopicReader(settings.kafka, topic, offsets.end(topic)) as reader:
-        while True:
-            changes = _changes_in(topic, to_json, reader.poll(FOLLOW_S), warn)
-            yield [result for _, result in changes if result is not None and key in {None, result["key"]}]
-            offsets.end(topic)  # an error if no broker answers
+    start = offsets.end(topic)
+
+    def read() -> Iterator[list[ResultRecord]]:
+        with TopicReader(settings.kafka, topic, start) as reader:
+            while True:
+                changes = _changes_in(topic, to_json, reader.poll(FOLLOW_S), warn)
+                yield [result for _, result in changes if result is not None and key in {None, result["key"]}]
+                offsets.end(topic)  # an error if no broker answers
+
+    return read()
 
 
 def latest(settings: PipelineSettings, limit: int) -> list[ResultRecord]:
