@@ -6,7 +6,7 @@ import math
 import operator
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -161,6 +161,7 @@ def inspect(  # noqa: PLR0913 - passed by name
 
     Raises CheckFailedError if there are no records, and ConfigurationError for an invalid argument.
     """
+    _require_topic("topic", topic)
     _require("records", records, whole=True, minimum=1)
     since_s = parse_duration(since) if isinstance(since, str) else None
     if since is not None and since_s is None:
@@ -172,7 +173,10 @@ def inspect(  # noqa: PLR0913 - passed by name
     settings = Pipeline(topic, brokers=brokers, **sections).settings
     sample = sample_range(settings.kafka, topic, records, since_s, time.time_ns() // 1_000_000)
     key_name = None if key is None else str(key)
-    return TopicReport(inspect_topic(settings.kafka, topic, sample, key_name, registry=settings.registry))
+    try:
+        return TopicReport(inspect_topic(settings.kafka, topic, sample, key_name, registry=settings.registry))
+    except ConfigurationError as error:  # it may name an option of the command
+        raise ConfigurationError(*(problem.removeprefix("--") for problem in error.problems)) from None
 
 
 def simulate(  # noqa: PLR0913 - passed by name
@@ -238,7 +242,11 @@ def plan(  # noqa: PLR0913 - passed by name
     if routers is not None:
         _require("routers", routers, whole=True, minimum=1)
     is_parsed = isinstance(pipeline, Pipeline)
+    if not is_parsed:
+        _require_topic("pipeline", pipeline)
     settings = (pipeline if isinstance(pipeline, Pipeline) else Pipeline(pipeline)).settings
+    if settings.aggregated.topic is None:
+        raise ConfigurationError("pipeline: it reads several topics: give a pipeline of one of them")
     simulation = planning.simulation_of(settings, *candidates_of(_listed(grouping), _listed(workers)), routers)
     ranges = planning.sample_ranges(settings, sample)
     if offset_count(ranges) > planning.LOCAL_RECORDS:
@@ -252,7 +260,13 @@ def plan(  # noqa: PLR0913 - passed by name
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+
+
+def _require_topic(name: str, topic: Any) -> None:
+    """Raise ConfigurationError if an argument is not text."""
+    if not isinstance(topic, str):
+        raise ConfigurationError(f"{name}: {topic!r} is not the name of a topic")
 
 
 def _require(  # noqa: PLR0913 - bounds are passed by name

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -83,8 +84,9 @@ def test_simulate_invalid_argument_is_named(arguments: dict[str, Any], message: 
         sk.simulate(**given)
 
 
-def test_simulate_range_of_workers_is_a_candidate_each() -> None:
-    found = sk.simulate(KEYS, workers=range(2, 4), grouping="key")
+@pytest.mark.parametrize("workers", [range(2, 4), np.array([2, 3])])
+def test_simulate_each_of_several_workers_is_a_candidate(workers: Any) -> None:
+    found = sk.simulate(KEYS, workers=workers, grouping="key")
     assert [candidate["workers"] for candidate in found.candidates] == [2, 3]
 
 
@@ -97,11 +99,16 @@ def test_simulate_range_of_workers_is_a_candidate_each() -> None:
         ({"routers": 0}, "^routers: 0 must be a whole number, at least 1"),
         ({"routers": 1.5}, "^routers: 1.5 must be a whole number, at least 1"),
         ({"sample": 0}, "^sample: 0 must be a whole number, at least 1"),
+        ({"pipeline": ["a", "b"]}, r"^pipeline: \['a', 'b'\] is not the name of a topic"),
+        (
+            {"pipeline": sk.Pipeline(["a", "b"], name="two")},
+            "^pipeline: it reads several topics: give a pip",
+        ),
     ],
 )
 def test_plan_invalid_argument_is_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(sk.ConfigurationError, match=message):
-        sk.plan("t", **arguments)
+        sk.plan(**({"pipeline": "t"} | arguments))
 
 
 def test_plan_shows_the_recommendation_with_its_reasons() -> None:
@@ -125,6 +132,16 @@ def test_inspect_key_that_is_the_number_of_a_column_is_accepted(monkeypatch: pyt
     assert sk.inspect("t", key=0).topic == "0"
 
 
+def test_inspect_key_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def inspected(*_: object, **__: object) -> None:
+        raise sk.ConfigurationError("--key: no record has a key; fields: a")
+
+    monkeypatch.setattr(analysis, "sample_range", lambda *_: None)
+    monkeypatch.setattr(analysis, "inspect_topic", inspected)
+    with pytest.raises(sk.ConfigurationError, match=r"^key: no record has a key"):
+        sk.inspect("t", key="record key")
+
+
 def test_inspect_invalid_argument_is_named() -> None:
     with pytest.raises(sk.ConfigurationError, match=r"^key: 3.5 is not a field, the number of a column, or 'record"):
         sk.inspect("t", key=3.5)  # type: ignore[arg-type] # as a user may
@@ -132,5 +149,7 @@ def test_inspect_invalid_argument_is_named() -> None:
         sk.inspect("t", since="soon")
     with pytest.raises(sk.ConfigurationError, match=r"^since: 3600 is not a duration above 0"):
         sk.inspect("t", since=3600)  # type: ignore[arg-type] # as a user may
+    with pytest.raises(sk.ConfigurationError, match=r"^topic: \{'topic': 't'\} is not the name of a topic"):
+        sk.inspect({"topic": "t"})  # type: ignore[arg-type] # as a user may
     with pytest.raises(sk.ConfigurationError, match=r"^records: 0 must be a whole number, at least 1"):
         sk.inspect("t", records=0)

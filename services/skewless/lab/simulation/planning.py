@@ -124,7 +124,7 @@ def plan(
         )
     if not tuples:
         raise CheckFailedError(
-            "the records that were read contain no tuples: check the topic's name, or read more of it (--sample)"
+            "the records that were read contain no tuples: check the topic's name, or read a larger sample"
         )
     measures = simulation.facts()
     tuples_per_s = mean_rate(quantiles, sizes)
