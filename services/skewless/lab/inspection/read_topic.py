@@ -80,7 +80,7 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
         ranges = {partition: (max(begin, starts[partition]), end) for partition, (begin, end) in ranges.items()}
     sample = SampleRange(ranges, available, uncommitted)
     if sample.records <= 0:
-        raise CheckFailedError(f"topic {topic} has no records of the last {since_s:g} s: choose a longer time")
+        raise CheckFailedError(f"topic {topic} has no records of the last {since_s:g} s: choose a longer `since`")
     return sample
 
 

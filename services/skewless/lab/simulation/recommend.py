@@ -112,7 +112,7 @@ def _reasons(
 
 def _rate_text(demand: Demand) -> str:
     if demand.rate is None:
-        return "Nearly all tuples have the same time, so the rate is unknown. Specify it in tuples per second."
+        return "Nearly all tuples have the same time, so the rate is unknown. Specify the rate in tuples per second."
     source = "as specified" if demand.user_specified else "the topic's mean rate, by event time"
     return (
         f"Required capacity: {_number(demand.required_rate)} tuples/s, which is {_number(demand.rate)} ({source}) "
