@@ -12,7 +12,6 @@ The folder of the file becomes the last one in which Python finds the module of 
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Mapping
@@ -59,7 +58,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
     are only checked together if each of them is valid.
     """
     in_file: dict[str, Any] = {} if path is None else yaml_loader.read(path)
-    document, variables = copy.deepcopy(in_file), _default_variables(environ, in_file) | _variables(environ)
+    document, variables = dict(in_file), _default_variables(environ, in_file) | _variables(environ)
     values = {setting: _value(setting, environ[name]) for setting, name in variables.items()}
     ignored = [setting for setting, value in values.items() if not _put(document, setting, value)]
     result = _validate(document)
@@ -189,11 +188,12 @@ def _put(document: dict[str, Any], setting: tuple[str, ...], value: Any) -> bool
     """Set a setting of the document. Return False if a group that contains it has a value instead of settings."""
     group: Any = document
     for part in setting[:-1]:
-        if group.get(part) is None:
-            group[part] = {}
-        group = group[part]
-        if not isinstance(group, dict):
+        section = {} if group.get(part) is None else group[part]
+        if not isinstance(section, dict):
             return False
+        # A copy: with an anchor of YAML, two sections are one object.
+        group[part] = dict(section)
+        group = group[part]
     group[setting[-1]] = value
     return True
 

@@ -50,6 +50,16 @@ def test_loader_environment_overrides_the_file_and_the_file_overrides_defaults(f
     assert (settings.router.workers, settings.router.grouping, settings.pane_ms) == (6, "key", 15_000)
 
 
+def test_loader_variable_of_a_section_with_an_anchor_changes_only_this_section(file: Path) -> None:
+    text = MINIMAL + "kafka: &k {bootstrap_servers: 'a:1', options: {client.rack: a}}\nmirror: {kafka: *k}\n"
+    settings = load(file, text, SKEWLESS__KAFKA__BOOTSTRAP_SERVERS="b:2", SKEWLESS__KAFKA__OPTIONS__CLIENT_RACK="b")
+    assert settings.mirror is not None
+    found = [
+        (kafka.bootstrap_servers, kafka.options["client.rack"]) for kafka in (settings.kafka, settings.mirror.kafka)
+    ]
+    assert found == [("b:2", "b"), ("a:1", "a")]
+
+
 def test_loader_without_a_file_reads_the_environment_alone() -> None:
     settings = loader.load(None, {"SKEWLESS__NAME": "words", "SKEWLESS__SOURCE__TOPIC": "text"})
     assert (settings.name, settings.aggregated.topic) == ("words", "text")
