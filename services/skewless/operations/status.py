@@ -6,7 +6,7 @@ Where the metrics ports of processes can be reached, these are asked whether the
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -198,8 +198,10 @@ def status(
     # A query writes no topic from which the number of accepted tuples could be estimated.
     shares = {} if _is_query(stages) else warnings(quality, settings, max_late_share)
     if newest is None and topology.SOURCE_STAGE in by_name:
-        shares.pop("invalid", None)
-        problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_record), settings)
+        dead_letters = recent_records(offsets, topics.get("dead-letters"), 0, invalid_record)
+        if only_invalid := list(_only_invalid(dead_letters, by_name[topology.SOURCE_STAGE].lag, settings)):
+            shares.pop("invalid", None)
+            problems += only_invalid
     return PipelineStatus(
         pipeline=settings.full_name,
         time_ms=now_ms,
@@ -447,13 +449,17 @@ def _process_of(stage: StageStatus) -> str | None:
     return None if topology.stage(stage.name) in topology.QUERIED_STAGES else stage.name
 
 
-def _only_invalid(dead_letters: RecentRecords[Invalid | None], settings: PipelineSettings) -> Iterator[str]:
-    """Yield a line if there are invalid records. No other record had an event time so far."""
-    reasons = Reasons(dead_letters.contents)
-    if reasons.counts:
+def _only_invalid(
+    dead_letters: RecentRecords[Invalid | None], sources: Collection[str], settings: PipelineSettings
+) -> Iterator[str]:
+    """Yield a line if there are invalid records of the source topics. No other one had an event time so far."""
+    # The topics that a join or an enricher reads may have valid records, too.
+    found = [letter for letter in dead_letters.contents if letter is not None and letter.position.topic in sources]
+    if found:
         # Of many records, the number is that of their offsets, which contain the markers of transactions.
         about = "about " if dead_letters.number > len(dead_letters.contents) else ""
-        number = f"{about}{dead_letters.number:,}"
+        number = f"{about}{round(dead_letters.number * len(found) / len(dead_letters.contents)):,}"
+        reasons = Reasons(found)
         line = f"{topology.SOURCE_STAGE}: all {number} records so far are invalid: {reasons}"
         yield "; ".join([line, *reasons.remedies(settings)])
 

@@ -21,6 +21,9 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations import hot_keys, status
+from skewless.operations.data_quality import Invalid
+from skewless.operations.dead_letters import Position
+from skewless.operations.recent_records import RecentRecords
 from skewless.operations.status import PipelineStatus, StageStatus, open_windows, with_end_of_splitter
 from skewless.stages.router import state as router_state
 from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
@@ -100,6 +103,18 @@ def test_problems_of_a_query_of_spark_are_those_of_its_driver() -> None:
     stopped = stage("splitter", EMPTY, {0: 3}, engine="spark")
     assert problems(stopped, router) == ["stream: no process runs; unprocessed records: 3"]
     assert problems(stage("splitter", EMPTY, engine="spark"), router) == ["stream: no process runs"]
+
+
+def test_only_invalid_records_of_the_source_topics_are_a_problem() -> None:
+    letters = [
+        Invalid("malformed JSON", Position(topic, 0, offset), "{")
+        for offset, topic in enumerate(["left", "raw", "raw"])
+    ]
+    some, sampled = RecentRecords(4, [*letters, None]), RecentRecords(400_000, [*letters, None])
+    (of_raw,), (about,) = (list(status._only_invalid(found, {"raw"}, settings())) for found in (some, sampled))
+    assert of_raw.startswith("splitter: all 2 records so far are invalid")
+    assert about.startswith("splitter: all about 200,000 records so far are invalid")
+    assert list(status._only_invalid(some, {"p.joined"}, settings())) == []
 
 
 def test_splitter_without_new_records_after_a_bounded_run_has_ended() -> None:
