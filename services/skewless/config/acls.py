@@ -123,8 +123,6 @@ def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[Ac
 
 def _acls_of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield from _acls_of_user_topics(settings, "Describe", "number of partitions")
-    for topic in settings.table_topics.values():
-        yield _topic(topic, ("Describe", "DescribeConfigs"), "retention")
     yield AclBinding(
         "topic",
         f"{settings.full_name}.",
@@ -152,6 +150,8 @@ def _acls_of_user_topics(settings: PipelineSettings, operation: Operation, neede
             yield _topic(settings.topic(name), (operation,), needed)
         else:
             yield _topic(settings.topic(name), (operation, "DescribeConfigs"), needed, "retention")
+    for topic in settings.table_topics.values():
+        yield _topic(topic, ("Describe", "DescribeConfigs"), "retention")
 
 
 def _acls_of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:

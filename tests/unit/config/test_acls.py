@@ -130,6 +130,14 @@ def test_acls_of_status_allow_reading_everything_and_no_change() -> None:
     assert {right.operations for right in rights_of(acls.STATUS) if right.resource == "group"} == {("Describe",)}
 
 
+@pytest.mark.parametrize("role", ["enricher", acls.TOPICS, acls.STATUS])  # all check the retention of tables
+def test_acls_of_a_pipeline_with_tables_allow_describing_them(role: str) -> None:
+    enriching = settings_with("enricher")
+    rights = acls.acls_for(enriching)[role]
+    described = {right.name for right in rights if not right.prefixed and "DescribeConfigs" in right.operations}
+    assert described == set(enriching.table_topics.values()) != set()
+
+
 def test_acls_of_readers_allow_reading_public_topics_only() -> None:
     public = {settings().topic(topic.name) for topic in topology.needed_topics(settings()) if topic.public}
     assert allowed(acls.READERS, "Read") == public
