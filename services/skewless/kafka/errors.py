@@ -54,6 +54,7 @@ ERRORS: Mapping[int, ErrorClass] = {
     KafkaError._UNKNOWN_BROKER: _C.TRANSIENT,  # noqa: SLF001
     KafkaError._NODE_UPDATE: _C.TRANSIENT,  # noqa: SLF001
     KafkaError._WAIT_CACHE: _C.TRANSIENT,  # noqa: SLF001
+    KafkaError._PARTIAL: _C.TRANSIENT,  # noqa: SLF001 - not all brokers have answered
     KafkaError._RETRY: _C.TRANSIENT,  # noqa: SLF001
     KafkaError._NOENT: _C.TRANSIENT,  # noqa: SLF001 - no partition of the request has a leader now
     KafkaError._MSG_TIMED_OUT: _C.TRANSIENT,  # noqa: SLF001

@@ -77,6 +77,7 @@ def test_transaction_error_metadata_of_an_offset_too_large_ends_with_the_option_
         KafkaError._FAIL,
         KafkaError._TRANSPORT,
         KafkaError._WAIT_CACHE,
+        KafkaError._PARTIAL,
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
     ],
