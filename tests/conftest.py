@@ -123,6 +123,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         ends = [
             (f"end of {log.relative_to(folder)}", "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]))
             for log in sorted(folder.rglob("*.log"))
+            if log.is_file()
         ]
         report.sections[:0] = ends  # before what was captured, which may be long
     return report

@@ -258,16 +258,18 @@ def with_servers(kafka: KafkaSettings, servers: str | None) -> KafkaSettings:
         raise ConfigurationError(f"--bootstrap-servers: {plain(error.errors()[0])}") from None
 
 
-def prepare_output_folder(out: Path, report: str = "", subfolders: Sequence[str] = ()) -> None:
+def prepare_output_folder(out: Path, files: Sequence[str], subfolders: Sequence[str] = ()) -> None:
     """Create the folder --out for results; ConfigurationError if that fails or would replace files of the user.
 
-    The command replaces the `subfolders` later. So a subfolder that exists must be the output of an earlier run: the
-    file `report` is next to the subfolder, or the subfolder contains marker files of Spark.
+    The command writes the `files` and replaces the `subfolders` later. So a subfolder that exists must be the output of
+    an earlier run: the first of the files is next to the subfolder, or the subfolder contains marker files of Spark.
     """
     writable_folder("--out", out)
+    for name in files:
+        writable_file("--out", out / name)
     for folder in (out / name for name in subfolders):
         with writing("--out", folder):
-            if folder.exists() and not _is_own_output(folder, out / report):
+            if folder.exists() and not _is_own_output(folder, out / files[0]):
                 raise ConfigurationError(
                     f"--out: {folder} is not the output of an earlier run and would be replaced: name another folder"
                 )
@@ -281,6 +283,12 @@ def writable_folder(option: str, folder: Path) -> None:
     with contextlib.suppress(OSError):  # the folder cannot be created then
         remove_if_empty(path for path in (folder, *folder.parents) if not path.exists())
     create_named(option, folder)
+
+
+def writable_file(option: str, file: Path) -> None:
+    """Raise ConfigurationError if a file exists and cannot be written. A file that is missing is not created."""
+    with writing(option, file), contextlib.suppress(FileNotFoundError):
+        file.open("r+b").close()
 
 
 @contextlib.contextmanager

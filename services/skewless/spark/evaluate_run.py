@@ -10,7 +10,7 @@ from typing import Any
 from skewless.spark.job_runner import spark_running
 from skewless.spark.pipeline_run import PipelineRun
 
-EVALUATION_FILE = "evaluation.json"
+EVALUATION_FILE, REPORT_FILE = "evaluation.json", "report.html"
 TABLES = ("cells", "keys")
 
 
@@ -28,7 +28,7 @@ def evaluated(runs: Sequence[PipelineRun], spark: dict[str, Any], tables: Path |
 def write_results(evaluation: dict[str, Any], out: Path) -> Path:
     """Write the evaluation as JSON and as a report into the folder. Returns the file of the report."""
     (out / EVALUATION_FILE).write_text(json.dumps(evaluation), encoding="utf-8")
-    file = out / "report.html"
+    file = out / REPORT_FILE
     write_report(evaluation, file)
     return file
 

@@ -97,7 +97,7 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     if of_table:
         open_table(settings).close()  # so that an error comes before Spark starts
     if out is not None:
-        prepare_output_folder(out, REPORT, [DIFFERENCES, TABLE_DIFFERENCES, RANK_DIFFERENCES])
+        prepare_output_folder(out, [REPORT], [DIFFERENCES, TABLE_DIFFERENCES, RANK_DIFFERENCES])
     with spark_running("audit", spark) as session:
         report = _compare(session, settings, offset_reader, scope, of_table=of_table, since=start, first=limit, out=out)
     click.echo(json.dumps(report) if as_json else _text(report))
@@ -180,7 +180,7 @@ def _audit_join(
 ) -> None:
     check_start(spark)
     if out is not None:
-        prepare_output_folder(out, REPORT, [DIFFERENCES])
+        prepare_output_folder(out, [REPORT], [DIFFERENCES])
     report = join_spark.audit(settings, limit, out, spark)
     click.echo(json.dumps(report) if as_json else join_spark.audit_text(report))
     if report["differences"]:

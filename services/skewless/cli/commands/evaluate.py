@@ -11,7 +11,7 @@ import click
 from skewless.cli.options import load_settings, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
-from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, write_results
+from skewless.spark.evaluate_run import EVALUATION_FILE, REPORT_FILE, TABLES, evaluated, write_results
 from skewless.spark.job_runner import check_start
 from skewless.spark.pipeline_run import run_of
 from skewless.spark.report import require_packages
@@ -59,7 +59,7 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
     if len(set(names)) < len(names):
         raise ConfigurationError(f"-f: pipelines of the same name ({', '.join(names)}) have the same topics")
     check_start(spark)
-    prepare_output_folder(out, EVALUATION_FILE, TABLES)
+    prepare_output_folder(out, [EVALUATION_FILE, REPORT_FILE], TABLES)
     evaluation = evaluated([run_of(settings) for settings in runs], spark, tables=out)
     report = write_results(evaluation, out)
     if as_json:

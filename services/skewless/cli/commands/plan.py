@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 2_000_000
 ALL = "all"
+PLAN_FILE, REPORT_FILE = "plan.json", "report.html"
 
 _EPILOG = """\b
 With -f the records are parsed as the pipeline parses them, and the options of its router apply. With --topic alone
@@ -116,7 +117,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     simulation = planning.simulation_of(settings, *candidates_of([groupings], [workers], prefix="--"), routers)
     ranges = planning.sample_ranges(settings, limit)
     if out is not None:
-        prepare_output_folder(out)
+        prepare_output_folder(out, [PLAN_FILE, REPORT_FILE])
     read_plan = planning.read_plan_of(settings, ranges, parsed=file is not None, now_ms=time.time_ns() // 1_000_000)
     demand = Demand(cost_per_tuple_ms, rate, headroom)
     records = sum(end - first for first, end in ranges.values())
@@ -127,8 +128,8 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     if out is not None:
         from skewless.spark.report.planning_report import report
 
-        (out / "plan.json").write_text(json.dumps(document), encoding="utf-8")
-        (out / "report.html").write_text(report(document), encoding="utf-8")
+        (out / PLAN_FILE).write_text(json.dumps(document), encoding="utf-8")
+        (out / REPORT_FILE).write_text(report(document), encoding="utf-8")
     if as_json:
         click.echo(json.dumps(document))
     else:
@@ -230,4 +231,4 @@ def _show(planning: dict[str, Any], out: Path | None) -> None:
     for reason in recommendation["reasons"]:
         console.print(f"  {reason}", soft_wrap=True)
     if out is not None:
-        console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+        console.print(f"Report: {out / REPORT_FILE}", soft_wrap=True)

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from skewless.cli.interrupts import INTERRUPTED, TERMINATED, received_signals
-from skewless.cli.options import load_settings, pipeline_file, remove_if_empty, take_over, writable_folder
+from skewless.cli.options import (
+    load_settings,
+    pipeline_file,
+    remove_if_empty,
+    take_over,
+    writable_file,
+    writable_folder,
+)
 
 if TYPE_CHECKING:
     from skewless.lab.local.supervisor import Event, Supervisor
@@ -50,6 +57,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
     settings = load_settings(file)
     from skewless.cli.up_counts import print_counts, warning_of_rejected_records
     from skewless.kafka.broker_watch import BrokerWatch
+    from skewless.lab.local.supervisor import process_names
     from skewless.operations.local_run import prepare, registered
     from skewless.operations.run_counts import RunCounter
 
@@ -58,6 +66,8 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
         remove_if_empty([log_dir])
     else:
         writable_folder("--log-dir", log_dir)
+        for name in (*process_names(settings), "host"):
+            writable_file("--log-dir", log_dir / f"{name}.log")
     supervisor = prepare(settings, file, drain=drain, logs=log_dir)
     follow, watch = _Follower(supervisor, verbose=verbose), BrokerWatch(settings.kafka)
 
