@@ -24,6 +24,7 @@ from skewless.algorithms.partials import to_partials
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
 from skewless.in_memory import InMemoryPipeline
 from skewless.kafka.admin.topics import TopicSpec
 from skewless.stages.enricher.settings import EnrichSettings
@@ -112,20 +113,33 @@ def topic_sizes(settings: PipelineSettings, specs: Sequence[TopicSpec], load: Lo
 def _topic_size(name: str, spec: TopicSpec, written: _WriteRate | None) -> TopicSize:
     if written is None:
         return TopicSize(name, None, None)
-    options = spec.options
-    retention_ms = int(options.get("retention.ms", "-1"))
+    retention_ms, retention_bytes = (_number(name, spec, f"retention.{unit}", -1) for unit in ("ms", "bytes"))
     retention_s = retention_ms / 1000 if retention_ms >= 0 else math.inf
-    segment_s = int(options.get("segment.ms", SEGMENT_S * 1000)) / 1000
+    segment_s = _number(name, spec, "segment.ms", SEGMENT_S * 1000) / 1000
+    segment_bytes = _number(name, spec, "segment.bytes", SEGMENT_BYTES)
     # Kafka neither compacts nor deletes the segment that it writes.
-    active = min(spec.partitions * int(options.get("segment.bytes", SEGMENT_BYTES)), written.per_s * segment_s)
-    if "compact" in options["cleanup.policy"]:
+    active = min(spec.partitions * segment_bytes, written.per_s * segment_s)
+    policy = spec.options["cleanup.policy"]
+    if "compact" in policy:
         state = written.state
         if written.new_state_per_s:
             state += written.new_state_per_s * (retention_s + segment_s)
-        kept = active + state / (1 - float(options.get("min.cleanable.dirty.ratio", "0.5")))
+        clean_share = 1 - _number(name, spec, "min.cleanable.dirty.ratio", 0.5)
+        kept = active + (state / clean_share if clean_share > 0 else math.inf)
     else:
         kept = active + written.per_s * retention_s
+    if "delete" in policy and retention_bytes >= 0:
+        kept = min(kept, spec.partitions * (retention_bytes + segment_bytes))
     return TopicSize(name, written.per_s, kept if math.isfinite(kept) else None)
+
+
+def _number(topic: str, spec: TopicSpec, option: str, default: float) -> float:
+    """Return the value of an option of a topic. Raises ConfigurationError if it is not a number."""
+    text = spec.options.get(option, default)
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigurationError(f"topics.options.{topic}.{option}: {text!r} is not a number") from None
 
 
 # Aggregation

@@ -11,6 +11,7 @@ import pytest
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics
+from skewless.errors import ConfigurationError
 from skewless.in_memory import InMemoryPipeline
 from skewless.operations.topic_sizes import FRAME_BYTES, SEGMENT_BYTES, Load, TopicSize, topic_sizes
 from skewless.stages.observer.run_statistics import RunStatistics
@@ -111,6 +112,28 @@ def test_topic_sizes_kept_bytes_follow_retention_and_segments() -> None:
     assert days.bytes_per_s == rate
     assert day.kept_bytes == pytest.approx(rate * 86_400 + min(4 * SEGMENT_BYTES, rate * 7 * 86_400))
     assert (days.kept_bytes or 0) - (day.kept_bytes or 0) == pytest.approx(99 * 86_400 * rate)
+
+
+@pytest.mark.parametrize(
+    ("topic", "options", "kept_bytes"),
+    [
+        ("tuples", {"retention.ms": "-1"}, None),
+        ("tuples", {"retention.ms": "-1", "retention.bytes": "1000", "segment.bytes": "500"}, 4 * 1500),
+        ("aggregates", {"min.cleanable.dirty.ratio": "1.0"}, None),
+    ],
+)
+def test_topic_sizes_kept_bytes_follow_the_options_of_the_user(
+    topic: str, options: dict[str, str], kept_bytes: float | None
+) -> None:
+    topics = {"aggregator_partitions": 2, "options": {topic: options}}
+    assert sizes_of(settings_of(topics=topics))[topic].kept_bytes == kept_bytes
+
+
+@pytest.mark.parametrize("option", ["retention.ms", "segment.bytes"])
+def test_topic_sizes_option_that_is_no_number_is_refused(option: str) -> None:
+    settings = settings_of(topics={"aggregator_partitions": 2, "options": {"tuples": {option: "7d"}}})
+    with pytest.raises(ConfigurationError, match=f"topics.options.tuples.{option}: '7d' is not a number"):
+        sizes_of(settings)
 
 
 def test_topic_sizes_results_grow_without_a_retention_only() -> None:
