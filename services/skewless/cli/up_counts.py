@@ -46,20 +46,17 @@ def warning_of_rejected_records(settings: PipelineSettings) -> Iterator[None]:
 def _watch(settings: PipelineSettings, ended: threading.Event) -> None:
     needed = {row.name for row in topology.needed_topics(settings)}
     topics = {name: settings.topic(name) for name in QUALITY_TOPICS if name in needed}
-    started_ms, previous = _now_ms(), dict[str, str]()
+    started, previous = time.monotonic(), dict[str, str]()
     while not ended.wait(INTERVAL_S):
         with contextlib.suppress(SkewlessError):  # the stages report a broker that does not answer
-            since_ms = max(started_ms, _now_ms() - PERIOD_MS)
+            elapsed_ms = round(1000 * (time.monotonic() - started))
+            since_ms = time.time_ns() // 1_000_000 - min(PERIOD_MS, elapsed_ms)
             quality = data_quality(OffsetReader(settings.kafka), topics, settings.sides, since_ms)
             found = warnings(quality, settings, MAX_LATE_SHARE)
             for kind in found.keys() - previous.keys():
                 if not ended.is_set():
                     click.secho(f"warning: {found[kind]}", fg="yellow")
             previous = found
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool) -> None:

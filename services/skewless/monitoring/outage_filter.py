@@ -45,7 +45,7 @@ class _State:
 
 
 class Outages:
-    """Decides which lines to log. Pure: times are seconds since the epoch."""
+    """Decides which lines to log. Pure: times are seconds of a clock that never goes back."""
 
     def __init__(self) -> None:
         self._states: dict[Kind, _State] = {}
@@ -101,7 +101,7 @@ def _kind(facility: str, text: str) -> Kind:
 
 
 def _connected_at(text: str, now: float) -> float:
-    """Return when the lost connection was established, in seconds since the epoch; 0 if the line does not report it."""
+    """Return when the lost connection was established; 0 if the line does not report it."""
     match = _TIME_UP.search(text)
     return now - int(match[1]) / 1000 if match else 0.0
 
@@ -119,7 +119,7 @@ class OutageFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Return `Outages.is_news` of the record."""
         with self._lock:
-            is_news = self._outages.is_news(record.getMessage(), record.levelno, record.created)
+            is_news = self._outages.is_news(record.getMessage(), record.levelno, time.monotonic())
             self._start_timer()
         return is_news
 
@@ -134,6 +134,6 @@ class OutageFilter(logging.Filter):
 
     def _start_timer(self) -> None:
         if self._timer is None and self._outages.has_active:
-            self._timer = threading.Timer(min(CHECK_S, QUIET_S / 2), lambda: self.log_reports(time.time()))
+            self._timer = threading.Timer(min(CHECK_S, QUIET_S / 2), lambda: self.log_reports(time.monotonic()))
             self._timer.daemon = True
             self._timer.start()

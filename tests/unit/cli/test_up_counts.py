@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
 from typing import Any
 
 import pytest
 
+from skewless.cli import up_counts
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import UnreachableError
 from skewless.operations.data_quality import cause_without_tuples
+
+
+def test_warnings_after_the_clock_went_back_are_those_of_the_time_since_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hour_ns, times, periods = 3_600_000_000_000, list[int](), list[int]()
+    clock = itertools.count(1_000_000 * hour_ns, -hour_ns)
+    ended = threading.Event()
+
+    def time_ns() -> int:
+        times.append(next(clock))
+        return times[-1]
+
+    def data_quality(_offsets: object, _topics: object, _sides: object, since_ms: int) -> None:
+        periods.append(times[-1] // 1_000_000 - since_ms)
+        if len(periods) == 2:
+            ended.set()
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(time, "time_ns", time_ns)
+    monkeypatch.setattr(up_counts, "INTERVAL_S", 0.001)
+    monkeypatch.setattr(up_counts, "OffsetReader", lambda _kafka: None)
+    monkeypatch.setattr(up_counts, "data_quality", data_quality)
+    up_counts._watch(PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}}), ended)
+    assert len(periods) == 2
+    assert all(0 <= period <= up_counts.PERIOD_MS for period in periods)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
 
@@ -135,6 +136,18 @@ def test_outages_idle_connection_closed_has_no_end_line() -> None:
     assert news(outages_seen, (0, INFO, lost(600_000))) == [0]
     assert list(outages_seen.reports(2000)) == []
     assert not outages_seen.has_active
+
+
+def test_outage_filter_clock_that_goes_back_does_not_change_the_duration(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("skewless.test_outages")
+    caplog.set_level(INFO, log.name)
+    outages = OutageFilter(log)
+    for created in (7200.0, 3600.0):
+        record = log.makeRecord(log.name, ERROR, "", 0, REFUSED, (), None)
+        record.created = created
+        outages.filter(record)
+    outages.log_reports(time.monotonic() + 2 * QUIET_S)
+    assert "after 2 failures in 0 s" in caplog.text
 
 
 def test_outage_filter_after_an_outage_logs_its_end_by_itself(
