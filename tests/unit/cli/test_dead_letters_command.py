@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from skewless.cli.main import main
 from skewless.operations import dead_letters
-from skewless.operations.dead_letters import ReplayReport
+from skewless.operations.dead_letters import DeadLetter, Position, ReplayReport
+from skewless.wire.dead_letters import DeadLetterHeaders
 
 JOIN = """
 name: ads
@@ -75,6 +76,18 @@ def test_dead_letters_with_a_reason_that_none_has_name_the_list_of_reasons(
     result = CliRunner().invoke(main, ["dead-letters", *options, "-f", str(file)])
     named = "no dead letters with this reason: it is compared as a whole" in result.stdout
     assert (result.exit_code, named) == (0, is_named), result.output
+
+
+def test_show_of_a_record_of_a_topic_that_was_created_again_prints_the_newest_dead_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin, headers = Position("t", 0, 1), DeadLetterHeaders("t", "0", "1", "malformed JSON")
+    letters = [DeadLetter(0, offset, origin, headers, None, value) for offset, value in enumerate([b"old", b"new"])]
+    monkeypatch.setattr(dead_letters, "read_dead_letters", lambda *_: iter(letters))
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: p\nsource: {topic: t}\n")
+    result = CliRunner().invoke(main, ["dead-letters", "show", "-f", str(file), "t/0/1"])
+    assert (result.exit_code, result.stdout.splitlines()[-1].split()) == (0, ["value", "new"]), result.output
 
 
 @pytest.mark.parametrize("position", ["clicks", "clicks/3", "clicks/3/x", "clicks/-1/0", "clicks/3/4/5", "/3/4"])

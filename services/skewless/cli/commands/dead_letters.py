@@ -88,7 +88,10 @@ def show(file: Path | None, *, position: str, as_json: bool) -> None:
     from skewless.operations.data_quality import remedy
     from skewless.operations.dead_letters import read_dead_letters
 
-    letter = next((found for found in read_dead_letters(settings) if str(found.origin) == position), None)
+    letter = None
+    for each in read_dead_letters(settings):
+        if str(each.origin) == position:
+            letter = each  # the newest one, if the topic was created again
     if letter is None:
         raise CheckFailedError(f"no dead letter of {position} in topic {settings.topic('dead-letters')}")
     if as_json:
