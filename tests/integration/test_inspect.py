@@ -184,6 +184,17 @@ def test_init_old_records_after_one_without_a_time_keep_their_results(broker: st
     assert (result.exit_code, "results_retention_s: null\n" in file.read_text()) == (0, True), result.output
 
 
+def test_init_file_that_is_created_while_the_topic_is_read_is_not_replaced(
+    broker: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(broker, topic)
+    file = tmp_path / "p.yaml"
+    monkeypatch.setattr("skewless.cli.commands.init._require_valid", lambda _text: file.write_text("mine"))
+    result = CliRunner().invoke(main, ["init", topic, "-b", broker, "--yes", "-o", str(file)])
+    error = f"error: -o: {file}: exists; name another file, or remove it\n"
+    assert (result.exit_code, result.stderr.endswith(error), file.read_text()) == (2, True, "mine"), result.output
+
+
 def test_init_key_of_records_in_another_partition_than_the_first_is_found(
     broker: str, topic: str, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -89,7 +89,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
-    _require_writable(output)
+    _create(output).close()  # an error before the topic is read
+    output.unlink()
     kafka, registry = connections_of(None, bootstrap_servers)
     source = topic_of("TOPIC", topic)
     now_ms = time.time_ns() // 1_000_000
@@ -115,8 +116,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     used = registry if _has_schemas(report) else None
     text = pipeline_file(report, choices, _connections(kafka, used), now_ms)
     _require_valid(text)
-    with writing("-o", output):
-        output.write_text(text, encoding="utf-8")
+    with writing("-o", output), _create(output) as file:
+        file.write(text)
     time_label = field_label(event_time_of(report)["name"])
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
     _print_unread(report, sample)
@@ -165,14 +166,13 @@ def _require_times(topic: str, report: Mapping[str, Any]) -> None:
     )
 
 
-def _require_writable(output: Path) -> None:
-    """Raise ConfigurationError if the file exists or cannot be written, before the topic is read."""
+def _create(output: Path) -> TextIO:
+    """Create the file, and return it. Raises ConfigurationError if it exists or cannot be created."""
     with writing("-o", output):
         try:
-            output.touch(exist_ok=False)
+            return output.open("x", encoding="utf-8")
         except FileExistsError:
             raise ConfigurationError(f"-o: {output}: exists; name another file, or remove it") from None
-        output.unlink()
 
 
 def _ask(report: dict[str, Any], proposed: Choices) -> Choices:
