@@ -36,7 +36,8 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
         seen: set[str] = set()
-        for key, _ in node.value:
+        # With a tag, `!!map [x]`, it may be another kind of node, which PyYAML refuses.
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
                 problem = f"the name {key.value} is used twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
@@ -91,6 +92,8 @@ def _position_and_problem(error: yaml.YAMLError) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " is not YAML text: it has a character that YAML does not allow"
     mark = error.problem_mark
+    if error.context == "expected a single document in the stream":
+        return f"{mark.line + 1}:{mark.column + 1}: a second document begins: keep one, and remove `---`"
     # PyYAML quotes the alias or tag, which may be a password that the user forgot to put in quotes.
     needs_quotes = isinstance(error, yaml.composer.ComposerError) or "tag" in (error.problem or "")
     problem = "a value that begins with `*`, `&` or `!` needs quotes" if needs_quotes else error.problem
