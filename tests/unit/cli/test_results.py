@@ -126,6 +126,19 @@ def test_results_last_ranks_are_those_of_the_last_window_that_the_ranking_has_cl
     assert shown(file, "--ranks") == [(0, "a", 1)]
 
 
+@pytest.mark.parametrize(
+    "other", [{"window_start": "2026-01-01T00:00:00Z"}, {"window_end": None}, {"revision": "1"}, {"key": 5}]
+)
+def test_results_among_records_with_fields_of_other_types_are_shown_with_a_warning(
+    file: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, object]
+) -> None:
+    foreign = message(0, json.dumps(record(1, "a", 1) | other).encode(), key=b"x")
+    monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, _ranges: [(0, [*MESSAGES, foreign])])
+    result = run(file, "--json")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2), result.output
+    assert "has records that are not results: partition 0 offset 0" in result.stderr
+
+
 def test_results_csv_has_a_header(file: Path) -> None:
     lines = run(file, "--csv").stdout.splitlines()
     assert lines == ["window_start,window_end,key,count,sum,revision", "60000,120000,a,3,-3,1", "60000,120000,b,2,-2,0"]

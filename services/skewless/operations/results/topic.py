@@ -21,8 +21,6 @@ from skewless.wire.aggregates import ToJson, unchanged
 
 FOLLOW_S = 1.0
 """Interval at which `later` looks for new results."""
-RESULT_FIELDS = {"key", "window_start", "window_end", "revision"}
-"""Fields of every result."""
 NEWEST_OFFSETS = 50
 """Offsets of each partition in which `latest` looks for results."""
 MAX_PLACES = 3
@@ -136,9 +134,15 @@ def _changes_in(topic: str, to_json: ToJson, batches: Iterable[PartitionRecords]
 def _result(to_json: ToJson, value: bytes) -> ResultRecord:
     """Return the result in a record. Raises ValueError, RecursionError or BadRecordError if there is none."""
     found = json.loads(to_json(value).decode(), parse_float=Decimal)
-    if isinstance(found, dict) and found.keys() >= RESULT_FIELDS:
+    if (
+        isinstance(found, dict)
+        and isinstance(found.get("key"), str)
+        and isinstance(found.get("window_start"), int)
+        and isinstance(found.get("window_end"), int)
+        and isinstance(found.get("revision"), int)
+    ):
         return found
-    raise ValueError("it is not a JSON object with the fields of every result")
+    raise ValueError("it is not a JSON object with the fields of every result, or one has another type")
 
 
 def _few(places: list[str]) -> str:
