@@ -24,6 +24,7 @@ from helpers.schema_registry import API, RegistryServer
 from helpers.stage_hosts import hosted
 from helpers.waiting import WAIT_S, until
 from skewless.lab.local import restarts
+from skewless.lab.local.child_process import ChildProcess
 
 pytestmark = pytest.mark.broker
 
@@ -217,18 +218,20 @@ def test_up_restarts_a_splitter_until_the_registry_is_back(
             until(lambda: processed(tested) == len(records), each=poll)
 
 
-@pytest.mark.parametrize("stage", ["splitter", "aggregator"])
-def test_stage_whose_registry_is_down_at_start_waits_and_its_readiness_says_so(
-    broker: str, tmp_path: Path, stage: str
-) -> None:
-    (port, probes) = free_ports(2)
-    parts = {"metrics": {"address": "127.0.0.1", "port": probes}, "aggregator": {"format": "avro"}}
-    tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{port}", registry={"connect_timeout_s": 60}, **parts)
-    child = tested.start(stage)
-    until(lambda: "starting: schema registry has not answered yet" in readiness(probes))
-    assert child.wait(WAIT_S) == 3
-    last = (tested.folder / f"{stage}-0.log").read_text().splitlines()[-1]
-    assert f"no schema registry answers at http://127.0.0.1:{port}" in last
+def test_stages_whose_registry_is_down_at_start_wait_and_their_readiness_says_so(broker: str, tmp_path: Path) -> None:
+    (port, *probes) = free_ports(3)
+    children: dict[str, ChildProcess] = {}
+    for stage, of_stage in zip(("splitter", "aggregator"), probes, strict=True):
+        (folder := tmp_path / stage).mkdir()
+        parts = {"metrics": {"address": "127.0.0.1", "port": of_stage}, "aggregator": {"format": "avro"}}
+        tested = avro_pipeline(broker, folder, f"http://127.0.0.1:{port}", registry={"connect_timeout_s": 60}, **parts)
+        children[stage] = tested.start(stage, log=tmp_path / f"{stage}.log")
+    for of_stage in probes:
+        until(lambda: "starting: schema registry has not answered yet" in readiness(of_stage))  # noqa: B023 - is over before the next
+    for stage, child in children.items():
+        assert child.wait(WAIT_S) == 3
+        last = (tmp_path / f"{stage}.log").read_text().splitlines()[-1]
+        assert f"no schema registry answers at http://127.0.0.1:{port}" in last
 
 
 def test_splitter_whose_login_is_refused_exits_with_one_line_without_the_password(
