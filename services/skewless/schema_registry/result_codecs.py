@@ -125,6 +125,10 @@ def _avro_decoder(schema: ResultSchema, text_of: Callable[[int], str]) -> ToJson
     fastavro = _fastavro()
     documents = schema.documents
     schemas: dict[int, Any] = {}
+    broken = (
+        ValueError, TypeError, LookupError, AttributeError, EOFError, ArithmeticError, StopIteration, RecursionError,
+        struct.error, fastavro.schema.SchemaParseException,
+    )  # fmt: skip
 
     def decode(value: bytes) -> bytes:
         schema_id, content = _split(value)
@@ -133,7 +137,7 @@ def _avro_decoder(schema: ResultSchema, text_of: Callable[[int], str]) -> ToJson
                 schemas[schema_id] = fastavro.parse_schema(msgspec.json.decode(text_of(schema_id)))
             fields = fastavro.schemaless_reader(io.BytesIO(content), schemas[schema_id], None)
             return _json_of({name: _as_number(found) for name, found in fields.items()}, documents)
-        except (ValueError, TypeError, LookupError, EOFError, ArithmeticError, StopIteration, struct.error) as error:
+        except broken as error:
             raise BadRecordError(f"not Avro of schema {schema_id}: {type(error).__name__}") from None
 
     return decode
@@ -190,9 +194,9 @@ def _protobuf_decoder(schema: ResultSchema, text_of: Callable[[int], str]) -> To
                 raise BadRecordError(f"schema {schema_id} is not that of a result") from None
         try:
             found = messages[schema_id].FromString(content[1:])
-        except DecodeError:
+            return _json_of({column.name: _field(column, found) for column in schema.columns}, documents)
+        except (DecodeError, AttributeError, ArithmeticError):
             raise BadRecordError(f"not Protobuf of schema {schema_id}") from None
-        return _json_of({column.name: _field(column, found) for column in schema.columns}, documents)
 
     return decode
 

@@ -147,6 +147,25 @@ def test_value_that_is_no_result_is_a_bad_record(schema_format: SchemaFormat, va
         to_json(value)
 
 
+INVALID_DEFAULT = '{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"x"}]}'
+OTHER_PAIR = '{"type":"record","name":"R","fields":[{"name":"left","type":"int"},{"name":"right","type":"int"}]}'
+
+
+@pytest.mark.parametrize(
+    ("schema_format", "text", "content"),
+    [
+        ("avro", '"string"', b"\2a"),
+        ("avro", INVALID_DEFAULT, b"\2"),
+        ("avro", OTHER_PAIR, b"\2\2"),
+        ("protobuf", "message Other { string key = 1; }", b"\0\x0a\1a"),
+    ],
+)
+def test_value_of_another_schema_is_a_bad_record(schema_format: SchemaFormat, text: str, content: bytes) -> None:
+    to_json = decoder(schema_format, pair_schema("p"), lambda _: text)
+    with pytest.raises(BadRecordError, match="of schema 7"):
+        to_json(b"\0\0\0\0\7" + content)
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
