@@ -128,6 +128,12 @@ def test_parser_record_that_does_not_meet_the_conditions_is_neither_tuple_nor_in
     assert parsed.times[[0, 1, 7]].tolist() == [1, 2, 4]
 
 
+@pytest.mark.parametrize("text", [b"127.0.0.1 - - [10/Oct", b"5abc", b"[1,2", b"true story", b'"a', b"{} {}"])
+def test_parser_text_that_only_begins_as_json_is_invalid_and_not_filtered(text: bytes) -> None:
+    parsed = parse(SALES, text, b"[1,2]")
+    assert (parsed.invalid, parsed.filtered.tolist()) == ([(0, "malformed JSON")], [1])
+
+
 @pytest.mark.parametrize("number", [b"1e400", b"9" * 5_000], ids=["double", "integer"])
 @pytest.mark.parametrize("operators", [{"is": "click"}, {"exists": False}], ids=["is", "exists"])
 def test_parser_number_out_of_range_next_to_the_field_of_a_condition_makes_its_record_invalid(

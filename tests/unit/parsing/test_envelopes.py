@@ -64,6 +64,7 @@ CHANGES: list[tuple[bytes | None, str]] = [
     (b'{"status":"BEGIN","id":"555:24023128","ts_ms":1}', NO_OP),
     (b'{"op":{"c":1},"after":' + NEW.encode() + b"}", "unknown op of Debezium"),
     (b"[]", NO_OP),
+    (b"[", "malformed JSON"),
     (b"{", "malformed JSON"),
     (b'{"schema":{},"payload":{', "malformed JSON"),
     (b'{"schema":"\xff","payload":1}', NO_OP),

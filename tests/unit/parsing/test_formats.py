@@ -216,6 +216,8 @@ INVALID = {
     "json: tombstone": Invalid(KEY, None, "empty record"),
     "json: nothing": Invalid(KEY, b"", "malformed JSON"),
     "json: cut": Invalid(KEY, b'{"k":"a"', "malformed JSON"),
+    "json: number at the begin": Invalid(KEY, b"127.0.0.1 - -", "malformed JSON"),
+    "json: cut after the wrong type": Invalid(KEY, b'{"k":{},', "malformed JSON"),
     "json: trailing": Invalid(KEY, b'{"k":"a"}{"k":"b"}', "malformed JSON"),
     "json: NUL": Invalid(KEY, b'{"k":"a\0"}', "malformed JSON"),
     "json: byte order mark": Invalid(KEY, b'\xef\xbb\xbf{"k":"a"}', "malformed JSON"),

@@ -207,14 +207,14 @@ class Json(Format):
                 continue
             try:
                 documents.append(self._decode_optional(value))
-            except msgspec.ValidationError:
+            except msgspec.DecodeError:
+                if _is_malformed(value):
+                    invalid[i] = MALFORMED
+                    continue
                 if value.lstrip().startswith(b"{"):
                     invalid[i] = OUT_OF_RANGE
                     continue
                 documents.append(None)  # JSON, but not an object
-            except msgspec.DecodeError:
-                invalid[i] = MALFORMED
-                continue
             rows.append(i)
         columns = {}
         for name, (root, *path) in self._optional.items():
@@ -235,11 +235,9 @@ class Json(Format):
             try:
                 rows.extend(map(decode, remaining))
                 break
-            except msgspec.ValidationError as error:
-                reason = self._reason(str(error))
-            except msgspec.DecodeError:
-                reason = MALFORMED
-            invalid[candidates[len(rows) + errors]] = reason
+            except msgspec.DecodeError as error:
+                row = candidates[len(rows) + errors]
+                invalid[row] = MALFORMED if _is_malformed(values[row]) else self._reason(str(error))
             errors += 1
         columns.rows = [i for i in candidates if i not in invalid] if invalid else candidates
         return rows
@@ -287,6 +285,17 @@ class Json(Format):
         unnamed = next(chain.from_iterable(_unnamed(document, MAX_DEPTH) for document in documents), None)
         advice = None if unnamed is None else f"no setting can name the field {unnamed[:MAX_SHOWN]!r}: {RENAME}"
         return DetectedFormat("JSON", {"name": "json"}, fields, advice=advice)
+
+
+def _is_malformed(value: bytes) -> bool:
+    """Return whether a value is not JSON. A typed decoder may refuse its type before it has read all of it."""
+    try:
+        _decode_any(value)
+    except msgspec.ValidationError:  # of a number that is out of range
+        return False
+    except msgspec.DecodeError:
+        return True
+    return False
 
 
 def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
