@@ -185,6 +185,12 @@ def test_cloudevents_attributes_and_extensions_are_headers_in_both_modes() -> No
     assert outcomes(settings, [b"any text", value], [binary, [own]]) == expected
 
 
+def test_cloudevents_media_type_of_structured_data_is_not_that_of_the_event() -> None:
+    settings = {"envelope": "cloudevents", "format": "text", "key": {"header": "content-type"}}
+    values = [structured(data="x", datacontenttype="text/plain"), structured(data="x")]
+    assert outcomes(settings, values, [STRUCTURED] * 2) == ["text/plain 1 0", "key header content-type is missing"]
+
+
 def test_cloudevents_data_of_any_format_is_read() -> None:
     settings = {"envelope": "cloudevents", "format": "csv", "key": {"field": 1}, "value": {"field": 0}}
     values = [structured(data="5,a\n", datacontenttype="text/csv"), structured(data_base64="NixiCg==")]

@@ -61,7 +61,9 @@ class CloudEvents(Envelope):
                     _require_version((found[VERSION_HEADER] or b"").decode(errors="replace"))
                 else:
                     event = _structured(values[row], media_type, limits.record_bytes)
-                    values[row], opened[row] = _data(event), (*own, *_attributes(event, headers))
+                    values[row] = _data(event)
+                    others = (header for header in own if header[0] != CONTENT_TYPE)  # that is of the event
+                    opened[row] = (*others, *_attributes(event, headers))
             except _InvalidEventError as error:
                 invalid[row] = str(error)
         return OpenedRecords(with_values(records, values, opened), invalid=invalid)
