@@ -72,7 +72,8 @@ class RecordParser:
     def needed_schemas(self, records: SourceRecords) -> Iterator[NeededSchemas]:
         """Yield the schemas that records need. They must be there before `parse`, so that it does no I/O."""
         if self._format is not None and self._format.schemas is not None:
-            yield self._format.schemas, self._format.schema_ids(self._format.values(records))
+            opened = records if self._open is None else self._open(records).records
+            yield self._format.schemas, self._format.schema_ids(self._format.values(opened))
         if self._key_format is not None and self._key_format.schemas is not None:
             yield self._key_format.schemas, self._key_format.schema_ids(self._key_format.keys(records))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ import pytest
 from google.protobuf import message_factory
 
 from helpers.avro import encoded, record_of
+from helpers.envelopes import structured
 from skewless.errors import UnknownSchemaError
 from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.formats.schema_format import NO_SCHEMA_ID
@@ -126,6 +128,15 @@ def test_needed_schemas_are_those_of_numbers_guids_and_headers() -> None:
         RecordColumns(values, np.zeros(len(values), np.int64), [None] * len(values), headers)
     )
     assert ids == {7, GUID, 0x01020304}
+
+
+def test_needed_schemas_of_structured_cloudevents_are_those_of_their_data() -> None:
+    settings = ParsingSettings.model_validate({"format": "avro", "envelope": "cloudevents", "key": {"field": "key"}})
+    settings.bind(RegistrySettings.model_validate({"url": "http://localhost:1"}))
+    data = base64.b64encode(click(7, "a")).decode()
+    records = RecordColumns.of_values([structured(data_base64=data)], np.zeros(1, np.int64))
+    ((_, ids),) = RecordParser(settings).needed_schemas(records)
+    assert ids == {7}
 
 
 def test_schema_ids_in_headers_are_those_of_the_key_and_of_the_value() -> None:
