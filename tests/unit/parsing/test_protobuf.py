@@ -97,6 +97,22 @@ def test_protobuf_elements_of_lists_are_tuples(tmp_path: Path) -> None:
     assert parsed.values["value"].to_pylist() == [5, 15, 0]
 
 
+@pytest.mark.parametrize(("name", "content"), [("tags", ["q"]), ("nums", [1, 2]), ("reals", [0.5]), ("items", [{}])])
+def test_protobuf_list_with_elements_exists_for_conditions(name: str, content: list[Any]) -> None:
+    fields = "repeated string tags = 1; repeated int32 nums = 2; repeated double reals = 3; repeated Item items = 4;"
+    text = f'syntax = "proto3"; message M {{ {fields} string id = 5; }} message Item {{ string sku = 1; }}'
+    schema = Schema("PROTOBUF", text)
+    message = message_factory.GetMessageClass(compile_text(schema).message_types_by_name["M"])
+    values = [
+        prefix(7) + b"\0" + message(id=key, **fields).SerializeToString()
+        for key, fields in (("a", {name: content}), ("b", {}))
+    ]
+    records = RecordColumns.of_values(values, np.zeros(2, np.int64))
+    for exists, key in ((True, "a"), (False, "b")):
+        parsed = parser_of(schema, {"field": "id"}, where=[{"field": name, "exists": exists}]).parse(records)
+        assert (parsed.keys, parsed.invalid) == ([key], [])
+
+
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
@@ -199,9 +215,9 @@ class Registry:
         return self._schema
 
 
-def parser_of(schema: Schema, key: dict[str, Any]) -> RecordParser:
+def parser_of(schema: Schema, key: dict[str, Any], **splitter: Any) -> RecordParser:
     """Return a parser of the records of a schema with the id 7."""
-    settings = ParsingSettings.model_validate({"format": "protobuf", "key": key})
+    settings = ParsingSettings.model_validate({"format": "protobuf", "key": key, **splitter})
     assert settings.bind(RegistrySettings.model_validate({"url": "http://127.0.0.1:1"})) == []
     parser = RecordParser(settings)
     (cache,) = parser.schemas

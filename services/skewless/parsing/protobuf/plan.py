@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from skewless.parsing.elements import (
+    ARRAY,
     BOOLEAN,
     BYTES,
     DOUBLE,
@@ -92,9 +93,11 @@ class _Builder(PlanBuilder):
         elif part.message_type is not None and part.message_type.GetOptions().map_entry:
             self._add_map(message, part, path, self.slot(path))
         else:
-            self.slot(path, is_list=True)
+            slot = self.slot(path, is_list=True)
             if self.has_wanted(element := (*path, LIST)):
                 self._add_value(message, part, element, self.slot(element), self.wanted.levels.index(element))
+            elif slot >= 0:
+                self._row(message, part.number, scan.LIST, slot, LeafType(ARRAY))
 
     def _add_value(self, message: int, part: Any, path: Path, slot: int, level: int) -> None:
         """Add the row of a field, or of the elements of a repeated one."""

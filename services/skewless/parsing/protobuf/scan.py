@@ -23,7 +23,8 @@ NANOS: Final = 9
 INT32: Final = 10
 UINT32: Final = 11
 ZIGZAG32: Final = 12
-"""Kinds of fields. SECONDS and NANOS are those of a timestamp, which is one element."""
+LIST: Final = 13
+"""Kinds of fields. SECONDS and NANOS are those of a timestamp, which is one element. LIST is a whole repeated field."""
 
 TRUNCATED: Final = 1
 WIRE_TYPE: Final = 2
@@ -190,7 +191,7 @@ def scan(  # noqa: C901, PLR0912, PLR0913, PLR0915, PLR0917 - one loop, which ca
                 elif kind in (BYTES, MESSAGE, MAP):
                     expected = 2
                 is_packed = level > 0 and wire == 2 and expected != 2
-                if wire != expected and not is_packed:
+                if wire != expected and not is_packed and kind != LIST:
                     continue
                 value = inner = raw  # another row may have the same field, by another name
                 stop = inner + length
