@@ -15,7 +15,7 @@ from skewless.errors import ConfigurationError, UnknownSchemaError
 from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.parsing.formats import find_format
-from skewless.parsing.formats.avro import parse
+from skewless.parsing.formats.avro import VALUE, parse
 from skewless.parsing.formats.protobuf import ProtobufSettings
 from skewless.parsing.formats.schema_format import SchemaFormat, SchemaFormatSettings
 from skewless.parsing.json_path import document_of
@@ -136,9 +136,10 @@ def _unwritable(reason: str) -> ConfigurationError:
 def _avro(schema: Schema, label: str, fields: Fields) -> bytes:
     from fastavro import schemaless_writer
 
-    parsed, named = parse(schema)
+    parsed = parse(schema)
     output = io.BytesIO()
-    schemaless_writer(output, parsed, _avro_value(parsed, named, document_of(fields), label, ""))
+    value = _avro_value(parsed.type, parsed.named, document_of(fields), label, "")
+    schemaless_writer(output, parsed.root, {VALUE: value})
     return output.getvalue()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +30,9 @@ from skewless.wire.record import Headers
 GUID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 FIRST, SECOND = record_of("Click", key="string", value="int"), record_of("Click", value="int", key="string")
 AVRO: dict[SchemaId, Any] = {0x01020304: FIRST, 7: SECOND, GUID: FIRST, 9: record_of("Empty")}
+MONEY = record_of("a.Money", amount={"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2})
+ORDER, PAY = record_of("a.Order", key="string", price="a.Money"), record_of("a.Pay", key="string", value="int")
+REFERENCES = {schema["name"]: Schema("AVRO", msgspec.json.encode(schema).decode()) for schema in (MONEY, ORDER, PAY)}
 PROTOBUF = 'syntax = "proto3"; message Other { string x = 1; } message Click { string key = 1; int32 value = 2; }'
 
 
@@ -48,6 +52,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     def schema(_client: Any, schema_id: SchemaId) -> Schema:
         if schema_id == 5:
             return Schema("PROTOBUF", PROTOBUF)
+        if schema_id == 6:
+            return Schema("AVRO", '["null", "a.Order", "a.Pay"]', REFERENCES)
         if schema_id not in AVRO:
             raise UnknownSchemaError("unknown")
         return Schema("AVRO", msgspec.json.encode(AVRO[schema_id]).decode())
@@ -152,6 +158,20 @@ def test_schema_ids_in_headers_are_those_of_the_key_and_of_the_value() -> None:
         field="key",
     )
     assert (parsed.keys, parsed.values["value"].to_pylist(), parsed.invalid) == (["k", "k"], [3, 3], [])
+
+
+def test_record_of_a_schema_that_only_refers_to_others_is_read_and_converted() -> None:
+    order = encoded(
+        {**ORDER, "fields": [ORDER["fields"][0], {"name": "price", "type": MONEY}]},
+        {"key": "a", "price": {"amount": Decimal("1.50")}},
+    )
+    values = [prefix(6) + b"\2" + order, prefix(6) + b"\4" + encoded(PAY, {"key": "b", "value": 2})]
+    settings = ParsingSettings.model_validate({"format": "avro", "key": {"field": "key"}})
+    settings.bind(RegistrySettings.model_validate({"url": "http://localhost:1"}))
+    parser, records = RecordParser(settings), RecordColumns.of_values(values, np.zeros(2, np.int64))
+    assert parser.parse(records).keys == ["a", "b"]
+    documents = [b'{"key":"a","price":{"amount":1.50}}', b'{"key":"b","value":2}']
+    assert parser.documents(records, [0, 1]) == (documents, {})
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.avro import encoded, record_of
 from helpers.formats import SIMPLEST
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.algorithms.windowing.sessions import SessionWindows
@@ -20,7 +22,8 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
 from skewless.parsing.validation import EventTimeRules
-from skewless.smoke_test import check, sample_records
+from skewless.schema_registry.schema import Schema
+from skewless.smoke_test import check, sample_records, schema_samples
 
 AT = 1_700_000_000_123
 SPLITTERS: list[dict[str, Any]] = [
@@ -58,6 +61,13 @@ def test_sample_records_of_each_format_give_the_required_keys_and_time(document:
     assert parsed.keys == wanted
     (time_ms,) = set(parsed.times.tolist())
     assert 0 <= time_ms - AT < 1000, "never late, and hardly ahead"
+
+
+def test_sample_record_of_a_schema_that_only_refers_to_others_is_of_its_first_record() -> None:
+    order, pay = record_of("a.Order", key="string", n="int"), record_of("a.Pay", key="string")
+    references = {schema["name"]: Schema("AVRO", json.dumps(schema)) for schema in (order, pay)}
+    found = schema_samples._avro(Schema("AVRO", '["a.Order", "a.Pay"]', references), "schema 7", [("key", "k")])
+    assert found == b"\0" + encoded(order, {"key": "k", "n": 0})
 
 
 def test_sample_records_have_one_key_in_half_of_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import struct
@@ -14,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from skewless.parsing.formats.avro import parse
+from skewless.parsing.formats.avro import decode_payload, parse
 from skewless.parsing.formats.base import DetectedFormat
 from skewless.parsing.formats.schema_format import with_prefixes
 from skewless.parsing.protobuf.compile_schema import compile_text, message_at
@@ -152,25 +151,21 @@ def _decoder(_schema_id: SchemaId, schema: Schema) -> Decoder | Unusable:
             case "PROTOBUF":
                 return Decoder("protobuf", _protobuf(schema))
             case "JSON":
-                return Decoder("json_schema", lambda value: json.loads(_payload(value).read()))
+                return Decoder("json_schema", lambda value: json.loads(_payload(value)))
     except ValueError:
         return Unusable(f"not a valid schema of type {schema.type}")
     return Unusable(f"of type {schema.type}, which no format reads")
 
 
-def _payload(value: bytes) -> io.BytesIO:
+def _payload(value: bytes) -> bytes:
     """Return the content of a value after its schema id."""
     found = split_prefix(value)
-    return io.BytesIO(value[0 if found is None else found[1] :])
+    return value[0 if found is None else found[1] :]
 
 
 def _avro(schema: Schema) -> Decode:
-    from fastavro import schemaless_reader
-
-    parsed, named = parse(schema)
-    if isinstance(parsed, dict):
-        parsed = {**parsed, "__fastavro_parsed__": True, "__named_schemas": dict(named)}
-    return lambda value: _plain(schemaless_reader(_payload(value), parsed, None))
+    root = parse(schema).root
+    return lambda value: _plain(decode_payload(root, _payload(value)))
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,8 @@ from skewless.schema_registry.schema import Schema
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 NAMED = "__named_schemas"
 """Entry in which fastavro keeps the named types of a parsed schema."""
+VALUE = "value"
+"""The field of the record in which a parsed schema is."""
 
 
 class AvroSettings(SchemaFormatSettings):
@@ -42,8 +44,8 @@ class AvroSchema:
     """Plan of the fields that tuples need."""
     optional: Plan
     """Plan of the fields that conditions need."""
-    parsed: Any
-    """The schema without the logical types whose values are numbers or text in JSON."""
+    root: Mapping[str, Any]
+    """As that of `ParsedSchema`, without the logical types whose values are numbers or text in JSON."""
 
 
 class Avro(ElementFormat[AvroSchema]):
@@ -79,23 +81,23 @@ class Avro(ElementFormat[AvroSchema]):
 
     def compile_schema(self, schema: Schema, label: str) -> AvroSchema:
         """Compile a schema; see `SchemaFormat.compile_schema`."""
-        parsed, named = parse(schema)
+        parsed = parse(schema)
         try:
-            required, optional = (plan_of(parsed, named, self.wanted(optional=optional)) for optional in (False, True))
-            plain = _plain(parsed)
+            required, optional = (
+                plan_of(parsed.type, parsed.named, self.wanted(optional=optional)) for optional in (False, True)
+            )
+            root = _plain(parsed.root)
         except (KeyError, TypeError, RecursionError) as error:
             # fastavro parses more than Avro has, such as a list as logicalType, and deeper schemas than are read here.
             raise ValueError(f"{type(error).__name__}: {error}") from None
         self.warn_of_missing(required.absent, label)
-        return AvroSchema(label, required, optional, plain)
+        return AvroSchema(label, required, optional, root)
 
     def document(self, schema: AvroSchema, payload: bytes) -> bytes:
         """Return a record as JSON, with decimals as exact numbers; see `SchemaFormat.document`."""
-        from fastavro import schemaless_reader
-
         try:
             # A scan has checked its depth, and that no length is more than the bytes there are.
-            return _encode(schemaless_reader(io.BytesIO(payload), schema.parsed, None))
+            return _encode(decode_payload(schema.root, payload))
         except (ArithmeticError, TypeError, EOFError) as error:
             raise ValueError(str(error)) from None
 
@@ -122,8 +124,25 @@ def _plain(schema: Any) -> Any:
     return plain
 
 
-def parse(schema: Schema) -> tuple[Any, Mapping[str, Any]]:
-    """Return a schema with complete names, and its named types. Raises ValueError if it is not valid."""
+class ParsedSchema(NamedTuple):
+    """A schema with complete names."""
+
+    root: Mapping[str, Any]
+    """Record with one field, which has the schema. Its encoding is the same as without the record.
+
+    fastavro finds the types that a schema refers to only if the schema is a record.
+    """
+    named: Mapping[str, Any]
+    """Named types by their names."""
+
+    @property
+    def type(self) -> Any:
+        """The schema itself."""
+        return self.root["fields"][0]["type"]
+
+
+def parse(schema: Schema) -> ParsedSchema:
+    """Parse a schema. Raises ValueError if it is not valid."""
     try:
         from fastavro import parse_schema
         from fastavro.schema import SchemaParseException, UnknownType
@@ -132,10 +151,11 @@ def parse(schema: Schema) -> tuple[Any, Mapping[str, Any]]:
     named: dict[str, Any] = {}
     try:
         _parse_references(schema, named, parse_schema)
-        parsed = parse_schema(json.loads(schema.text), named_schemas=named)
+        fields = [{"name": VALUE, "type": json.loads(schema.text)}]
+        root = parse_schema({"type": "record", "name": "_Root", "fields": fields}, named_schemas=named)
     except (SchemaParseException, UnknownType, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
-    return parsed, named
+    return ParsedSchema(root, named)
 
 
 def _parse_references(schema: Schema, named: dict[str, Any], parse_schema: Callable[..., Any]) -> None:
@@ -143,3 +163,10 @@ def _parse_references(schema: Schema, named: dict[str, Any], parse_schema: Calla
     for reference in schema.references.values():
         _parse_references(reference, named, parse_schema)
         parse_schema(json.loads(reference.text), named_schemas=named)
+
+
+def decode_payload(root: Mapping[str, Any], payload: bytes) -> Any:
+    """Return the value in a payload. `root`: that of its parsed schema. A broken payload raises errors of fastavro."""
+    from fastavro import schemaless_reader
+
+    return schemaless_reader(io.BytesIO(payload), root, None)[VALUE]

@@ -113,6 +113,17 @@ def test_read_with_decodes_each_record_with_the_schema_that_it_names(monkeypatch
     ]
 
 
+def test_read_with_decodes_records_of_a_schema_that_only_refers_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = record_of("View", page="string")
+    references = {schema["name"]: Schema("AVRO", json.dumps(schema)) for schema in (CLICK, view)}
+    events = Schema("AVRO", '["Click", "View"]', references)
+    monkeypatch.setattr(client.RegistryClient, "schema", lambda _client, _id: events)
+    value = prefix(7) + b"\2" + encoded(view, {"page": "/"})
+    registry = RegistrySettings.model_validate({"url": "http://localhost:1"})
+    (read,) = read_with(registry, [columns([value], [()])], [7]).records
+    assert json.loads(read.values[0] or b"") == {"page": "/"}
+
+
 def test_read_with_fetches_the_schemas_of_most_records_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[SchemaId] = []
 
