@@ -224,6 +224,31 @@ def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: 
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        logical("bytes", "decimal", scale=2),
+        logical("bytes", "decimal", scale=2, precision=4),
+        logical("fixed", "decimal", scale=2, precision=4, name="F", size=300),
+    ],
+)
+@pytest.mark.parametrize("unscaled", [1_234_567, -1, 10**600], ids=["plain", "negative", "long"])
+def test_avro_decimal_with_other_digits_than_its_schema_has_is_the_same_in_key_and_document(
+    kind: Any, unscaled: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "schema.avsc"
+    file.write_text(json.dumps(record_of("R", price=kind)))
+    settings = {"format": {"name": "avro", "schema": str(file)}, "key": {"field": "price"}}
+    content = unscaled.to_bytes(300, "big", signed=True)
+    payload = content if kind["type"] == "fixed" else encoded("bytes", content)
+    parser, records = (
+        RecordParser(ParsingSettings.model_validate(settings)),
+        RecordColumns.of_values([payload], np.zeros(1, int)),
+    )
+    (key,) = parser.parse(records).keys
+    assert parser.documents(records, [0]) == ([f'{{"price":{key}}}'.encode()], {})
+
+
 def test_avro_document_of_a_join_is_exact_json(tmp_path: Path) -> None:
     user = record_of("User", id="string", born=logical("int", "date"))
     schema = record_of(

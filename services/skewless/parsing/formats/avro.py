@@ -27,6 +27,8 @@ NAMED = "__named_schemas"
 """Entry in which fastavro keeps the named types of a parsed schema."""
 VALUE = "value"
 """The field of the record in which a parsed schema is."""
+MAX_DIGITS = 10**6
+"""Digits of a decimal that is exact. One with more cannot be converted."""
 
 
 class AvroSettings(SchemaFormatSettings):
@@ -111,7 +113,7 @@ class Avro(ElementFormat[AvroSchema]):
 
 
 def _plain(schema: Any) -> Any:
-    """Return a parsed schema that has no logical types but decimals and dates."""
+    """Return a parsed schema that has no logical types but dates, and decimals of any precision."""
     if isinstance(schema, list):
         return [_plain(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -119,6 +121,8 @@ def _plain(schema: Any) -> Any:
     kept = schema.get("logicalType") in {"decimal", "date"}
     plain = {name: part for name, part in schema.items() if name != "logicalType" or kept}
     plain |= {name: _plain(plain[name]) for name in ("type", "items", "values", "fields") if name in plain}
+    # fastavro would round to the precision of the schema. A producer may not keep to it.
+    plain["precision"] = MAX_DIGITS
     if NAMED in plain:
         plain[NAMED] = {name: _plain(part) for name, part in plain[NAMED].items()}
     return plain
