@@ -136,10 +136,13 @@ def _unwritable(reason: str) -> ConfigurationError:
 def _avro(schema: Schema, label: str, fields: Fields) -> bytes:
     from fastavro import schemaless_writer
 
-    parsed = parse(schema)
     output = io.BytesIO()
-    value = _avro_value(parsed.type, parsed.named, document_of(fields), label, "")
-    schemaless_writer(output, parsed.root, {VALUE: value})
+    try:
+        parsed = parse(schema)
+        value = _avro_value(parsed.type, parsed.named, document_of(fields), label, "")
+        schemaless_writer(output, parsed.root, {VALUE: value})
+    except (ValueError, TypeError, LookupError, AttributeError) as error:  # such as an invalid default
+        raise _unwritable(f"{label} has a part that is not valid: {type(error).__name__}: {error}") from None
     return output.getvalue()
 
 

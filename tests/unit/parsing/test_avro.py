@@ -225,6 +225,17 @@ def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: 
 
 
 @pytest.mark.parametrize(
+    ("kind", "default"),
+    [("string", None), ("int", "0"), ("long", 0.0), (["null", "int"], "x"), ({"type": "array", "items": "int"}, None)],
+)
+def test_avro_schema_with_an_invalid_default_is_read(kind: Any, default: Any, tmp_path: Path) -> None:
+    """A record is read with the schema that it was written with, so no default is needed."""
+    schema = record_of("R", key="string", other=kind)
+    schema["fields"][1]["default"] = default
+    assert parse(schema, [b"\2a"], tmp_path).invalid == [(0, "broken Avro: ends too early (schema schema.avsc)")]
+
+
+@pytest.mark.parametrize(
     "kind",
     [
         logical("bytes", "decimal", scale=2),

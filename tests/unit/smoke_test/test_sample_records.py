@@ -70,6 +70,13 @@ def test_sample_record_of_a_schema_that_only_refers_to_others_is_of_its_first_re
     assert found == b"\0" + encoded(order, {"key": "k", "n": 0})
 
 
+def test_sample_record_of_a_schema_with_an_invalid_default_is_refused() -> None:
+    schema = record_of("R", key="string", n="string")
+    schema["fields"][1]["default"] = None
+    with pytest.raises(ConfigurationError, match="schema 7 has a part that is not valid: "):
+        schema_samples._avro(Schema("AVRO", json.dumps(schema)), "schema 7", [("key", "k")])
+
+
 def test_sample_records_have_one_key_in_half_of_them() -> None:
     counts = Counter(sample_records.keys(1_000, "check"))
     assert len(counts) == sample_records.KEYS

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -153,20 +154,22 @@ def parse(schema: Schema) -> ParsedSchema:
     except ImportError as error:
         raise ConfigurationError(f"format: fastavro cannot be imported ({error}): {how_to_add('registry')}") from None
     named: dict[str, Any] = {}
+    # An invalid default is no obstacle: a record is read with the schema that it was written with.
+    lenient = partial(parse_schema, named_schemas=named, _ignore_default_error=True)
     try:
-        _parse_references(schema, named, parse_schema)
+        _parse_references(schema, lenient)
         fields = [{"name": VALUE, "type": json.loads(schema.text)}]
-        root = parse_schema({"type": "record", "name": "_Root", "fields": fields}, named_schemas=named)
+        root = lenient({"type": "record", "name": "_Root", "fields": fields})
     except (SchemaParseException, UnknownType, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     return ParsedSchema(root, named)
 
 
-def _parse_references(schema: Schema, named: dict[str, Any], parse_schema: Callable[..., Any]) -> None:
-    """Add the named types of the schemas that a schema refers to."""
+def _parse_references(schema: Schema, parse_schema: Callable[[Any], Any]) -> None:
+    """Parse the schemas that a schema refers to."""
     for reference in schema.references.values():
-        _parse_references(reference, named, parse_schema)
-        parse_schema(json.loads(reference.text), named_schemas=named)
+        _parse_references(reference, parse_schema)
+        parse_schema(json.loads(reference.text))
 
 
 def decode_payload(root: Mapping[str, Any], payload: bytes) -> Any:
