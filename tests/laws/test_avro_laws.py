@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.parsing.avro.plan import plan_of
-from skewless.parsing.avro.reader import read
+from skewless.parsing.avro.scan import scan
 from skewless.parsing.elements import NOT_A_SCALAR, Scanned, WantedPaths
 from skewless.parsing.json_path import LIST, Path, lists_of, paths_conflict
 
@@ -126,7 +126,7 @@ def scanned(schema: Any, wanted: WantedPaths, payloads: Sequence[bytes]) -> Scan
     ends = np.cumsum(list(map(len, payloads)))
     starts = ends - np.array(list(map(len, payloads)))
     data = np.frombuffer(b"".join(payloads) or b"\0", np.uint8)
-    return read(plan, wanted, data, starts, ends, MAX_DEPTH)
+    return Scanned.of(scan, plan, wanted, data, starts, ends, MAX_DEPTH)
 
 
 @st.composite

@@ -15,7 +15,7 @@ from skewless.parsing.elements import NOT_A_SCALAR, Scanned, WantedPaths
 from skewless.parsing.json_path import LIST, lists_of, parse_path
 from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.parsing.protobuf.plan import plan_of
-from skewless.parsing.protobuf.reader import read
+from skewless.parsing.protobuf.scan import scan
 from skewless.schema_registry.schema import Schema
 
 TEXT = """
@@ -110,7 +110,7 @@ def scanned(wanted: WantedPaths, payloads: Sequence[bytes]) -> Scanned:
     ends = np.cumsum(list(map(len, payloads)))
     starts = ends - np.array(list(map(len, payloads)))
     data = np.frombuffer(b"".join(payloads) or b"\0", np.uint8)
-    return read(plan_of(CLICK, wanted), wanted, data, starts, ends, 32)
+    return Scanned.of(scan, plan_of(CLICK, wanted), wanted, data, starts, ends, 32)
 
 
 CHOSEN = st.lists(st.sampled_from(PATHS), min_size=1, max_size=4, unique=True).map(

@@ -34,7 +34,16 @@ LENGTH: Final = 4
 DEEP: Final = 5
 MANY: Final = 6
 SYMBOL: Final = 7
-"""Errors of a record."""
+ERRORS: Final = {
+    TRUNCATED: "ends too early",
+    TRAILING: "has bytes after its end",
+    BRANCH: "has an unknown branch of a union",
+    LENGTH: "has a negative length",
+    DEEP: "is nested too deep",
+    MANY: "has too many elements for its size",
+    SYMBOL: "has an unknown symbol of an enum",
+}
+"""Errors of a record, and their reasons."""
 
 SPARE_STEPS: Final = 4096
 STEPS_PER_BYTE: Final = 16

@@ -11,12 +11,13 @@ from pathlib import Path as FilePath
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.parsing.avro.plan import plan_of
-from skewless.parsing.avro.reader import ERRORS, precompile, read
+from skewless.parsing.avro.scan import ERRORS, scan
 from skewless.parsing.converters import Problems
-from skewless.parsing.elements import Plan
+from skewless.parsing.elements import Plan, Scanned, WantedPaths
 from skewless.parsing.field_settings import FieldSettings
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.element_format import ElementFormat, Scan
@@ -68,7 +69,7 @@ class Avro(ElementFormat[AvroSchema]):
 
     def __init__(self, settings: AvroSettings, fields: FieldSettings) -> None:
         super().__init__(settings, fields)
-        precompile()
+        _precompile()
 
     def compile_file(self, path: FilePath) -> AvroSchema:
         """Compile a schema in JSON; see `SchemaFormat.compile_file`."""
@@ -109,8 +110,16 @@ class Avro(ElementFormat[AvroSchema]):
         wanted, depth = self.wanted(optional=optional), self._limits.max_depth
         for payloads in self.payloads(values, invalid):
             plan = payloads.schema.optional if optional else payloads.schema.required
-            found = read(plan, wanted, payloads.data, payloads.starts, payloads.ends, depth)
+            found = Scanned.of(scan, plan, wanted, payloads.data, payloads.starts, payloads.ends, depth)
             yield Scan(payloads.rows, found, payloads.schema.label, plan.absent)
+
+
+def _precompile() -> None:
+    """Compile the scan, so that the first batch does not wait for it. Takes seconds unless the code is cached."""
+    wanted = WantedPaths.of([("text",)])
+    field = {"name": "text", "type": "string"}
+    plan = plan_of({"type": "record", "name": "Precompiled", "fields": [field]}, {}, wanted)
+    Scanned.of(scan, plan, wanted, np.array([2, 0x61], np.uint8), np.array([0]), np.array([2]), 1).column(0, 0)
 
 
 def _plain(schema: Any) -> Any:

@@ -13,13 +13,13 @@ from pydantic import Field, model_validator
 
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.parsing.converters import Problems
-from skewless.parsing.elements import Plan, WantedPaths
+from skewless.parsing.elements import Plan, Scanned, WantedPaths
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.element_format import ElementFormat, Scan
 from skewless.parsing.formats.schema_format import Payloads, SchemaFormatSettings
 from skewless.parsing.protobuf.compile_schema import compile_text, message_at, pool_of
 from skewless.parsing.protobuf.plan import plan_of
-from skewless.parsing.protobuf.reader import ERRORS, precompile, read
+from skewless.parsing.protobuf.scan import ERRORS, scan
 from skewless.schema_registry.schema import FIRST, Indexes, Schema, split_indexes
 from skewless.settings_base import InvalidSettingsError
 
@@ -71,7 +71,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
 
     def __init__(self, settings: ProtobufSettings, fields: Any) -> None:
         try:
-            precompile()
+            _precompile()
         except ImportError as error:
             raise ConfigurationError(
                 f"format: protobuf cannot be imported ({error}): {how_to_add('registry')}"
@@ -136,7 +136,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
                 if plan is None:
                     invalid |= dict.fromkeys(part.rows.tolist(), f"no such message in {schema.label}")
                 else:
-                    found = read(plan, wanted, part.data, part.starts, part.ends, depth)
+                    found = Scanned.of(scan, plan, wanted, part.data, part.starts, part.ends, depth)
                     yield Scan(part.rows, found, schema.label, plan.absent)
 
     def _plan(self, schema: ProtobufSchema, indexes: Indexes, wanted: WantedPaths, *, optional: bool) -> Plan | None:
@@ -150,6 +150,16 @@ class Protobuf(ElementFormat[ProtobufSchema]):
             if not optional:
                 self.warn_of_missing(plan.absent, schema.label)
         return schema.plans[at]
+
+
+def _precompile() -> None:
+    """Compile the scan, so that the first batch does not wait for it. Takes seconds unless the code is cached."""
+    from google.protobuf.wrappers_pb2 import StringValue
+
+    wanted = WantedPaths.of([("value",)])
+    plan = plan_of(StringValue.DESCRIPTOR, wanted)
+    payload = np.frombuffer(StringValue(value="a").SerializeToString(), np.uint8)
+    Scanned.of(scan, plan, wanted, payload, np.array([0]), np.array([len(payload)]), 1).column(0, 0)
 
 
 def _by_message(

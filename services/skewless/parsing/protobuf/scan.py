@@ -29,6 +29,12 @@ LIST: Final = 13
 TRUNCATED: Final = 1
 WIRE_TYPE: Final = 2
 DEEP: Final = 5
+ERRORS: Final = {
+    TRUNCATED: "ends too early",
+    WIRE_TYPE: "has an unknown wire type",
+    DEEP: "is nested too deep",
+}
+"""Errors of a message, and their reasons."""
 
 GROUP: Final = -1
 LOW_32_BITS: Final = 0xFFFFFFFF
