@@ -53,21 +53,27 @@ def sums() -> Sums:
         replicas={"tick": replicas, "window": replicas, "run": totals},
         hottest={"tick": hottest, "run": hottest},
         latencies=[
-            {"run": "p", "window": None, "results": 3, "quantiles": [1.0, 2.0, 3.0], "max_ms": 4},
-            {"run": "p", "window": 0, "results": 2, "quantiles": [1.0, 1.0, 1.0], "max_ms": 1},
+            {"run": "prod.p", "window": None, "results": 3, "quantiles": [1.0, 2.0, 3.0], "max_ms": 4},
+            {"run": "prod.p", "window": 0, "results": 2, "quantiles": [1.0, 1.0, 1.0], "max_ms": 1},
         ],
-        partials=[{"run": "p", "window": 0, "rows": 4}, {"run": "other", "window": 0, "rows": 99}],
+        partials=[{"run": "prod.p", "window": 0, "rows": 4}, {"run": "other", "window": 0, "rows": 99}],
         state=[],
         completions=[],
     )
 
 
 def row(at: int, workers: int, **entries: object) -> dict[str, Any]:
-    return {"run": "p", "grouping": "even", "workers": workers, "tick": at, "window": at, **entries}
+    return {"run": "prod.p", "grouping": "even", "workers": workers, "tick": at, "window": at, **entries}
 
 
 def test_measures_of_run_number_of_workers_changed_has_one_part_for_each_number() -> None:
-    document = {"name": "p", "source": {"topic": "t"}, "aggregator": {"window_s": 15}, "observer": {"tick_s": 15}}
+    document = {
+        "name": "p",
+        "topics": {"prefix": "prod."},
+        "source": {"topic": "t"},
+        "aggregator": {"window_s": 15},
+        "observer": {"tick_s": 15},
+    }
     first, second = measures_of_run(PipelineSettings.model_validate(document), {"tuples": {0: (0, 5)}}, (), sums())
     assert (first["workers"], first["tuples_by_worker"], first["replication_factor"]) == (1, [10], 1.0)
     assert (second["workers"], second["tuples_by_worker"], second["replication_factor"]) == (2, [5, 5], 2.0)
@@ -144,5 +150,5 @@ def test_comparisons_of_runs_with_another_input_are_separate() -> None:
 
 def compared_run(settings: PipelineSettings, tick_start: int) -> dict[str, Any]:
     completed = {"tuples_per_s": 5.0, "waiting": 0, "first_at": 0, "last_at": 1000}
-    names = {"pipeline": settings.name, "source": str(settings.source), "grouping": "even", "workers": 10}
+    names = {"pipeline": settings.full_name, "source": str(settings.source), "grouping": "even", "workers": 10}
     return names | {"completed": completed, "max_over_avg": 1.0, "ticks": [{"tick_start": tick_start}]}

@@ -33,7 +33,7 @@ def comparisons(settings: Sequence[PipelineSettings], runs: Sequence[Run]) -> li
     Runs have the same input if they read the same topics by the same rules from the same tick on.
     """
     inputs: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    by_name = {each.name: each for each in settings}
+    by_name = {each.full_name: each for each in settings}
     for index, run in enumerate(runs):
         parsing = by_name[run["pipeline"]].splitter.model_dump_json(exclude={"local"})
         inputs[run["source"], parsing, str(run["ticks"][0]["tick_start"])].append(index)

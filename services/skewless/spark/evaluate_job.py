@@ -89,7 +89,7 @@ def _labels(run: PipelineRun, distributions: Sequence[TickDistribution], hottest
         (tick.tick_start, segments.index(segment)) for tick, segment in zip(distributions, tick_segments, strict=True)
     ]
     return key_statistics.Labels(
-        settings.name,
+        run.name,
         settings.observer.tick_ms,
         run.windows,
         segments,

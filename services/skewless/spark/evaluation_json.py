@@ -62,7 +62,7 @@ def measures_of_run(
     settings: PipelineSettings, offsets: Mapping[str, Any], distributions: Sequence[TickDistribution], sums: Sums
 ) -> list[dict[str, Any]]:
     """Return all measures of a pipeline's run: one object per grouping and number of workers, in the order of time."""
-    run_sums = sums.where(run=settings.name)
+    run_sums = sums.where(run=settings.full_name)
     ticks = sorted(run_sums.loads["tick"], key=_by_tick)
     segments = dict.fromkeys((row["grouping"], row["workers"]) for row in ticks)
     return [
@@ -78,7 +78,7 @@ def measures_of_run(
 def _description(settings: PipelineSettings, offsets: Mapping[str, Any], grouping: str, workers: int) -> dict[str, Any]:
     """Return what a run was, and the offsets that were read."""
     return {
-        "pipeline": settings.name,
+        "pipeline": settings.full_name,
         "source": str(settings.source),
         "grouping": grouping,
         "workers": workers,

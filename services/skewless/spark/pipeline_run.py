@@ -29,8 +29,8 @@ class PipelineRun:
 
     @property
     def name(self) -> str:
-        """Name of the pipeline."""
-        return self.settings.name
+        """Name of the pipeline, with its prefix."""
+        return self.settings.full_name
 
     @property
     def windows(self) -> WindowAssigner:

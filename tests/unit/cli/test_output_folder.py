@@ -85,6 +85,20 @@ def test_output_folder_with_other_files_is_accepted(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "b").is_dir()
 
 
+@pytest.mark.parametrize(("prefix", "error"), [("test.", "cannot be written"), ("prod.", "have the same topics")])
+def test_evaluate_of_pipelines_with_one_name_compares_those_of_different_prefixes(
+    prefix: str, error: str, tmp_path: Path
+) -> None:
+    (tmp_path / "evaluation.json").mkdir()
+    options = ["--out", str(tmp_path)]
+    for number, each in enumerate(["prod.", prefix]):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(f"{{name: p, source: {{topic: t}}, topics: {{prefix: {each}}}}}")
+        options += ["-f", str(file)]
+    result = CliRunner().invoke(main, ["evaluate", *options])
+    assert (result.exit_code, error in result.stderr) == (2, True), result.output
+
+
 def test_output_folder_that_is_still_empty_at_the_end_of_the_command_is_removed(tmp_path: Path) -> None:
     with click.Context(main):
         prepare_output_folder(tmp_path / "new" / "folder" / "out", FILES)

@@ -55,7 +55,7 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
     runs = [load_settings(file) for file in files]
     for settings in runs:
         _ = settings.aggregated  # an error if the pipeline only joins
-    names = [settings.name for settings in runs]
+    names = [settings.full_name for settings in runs]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"-f: pipelines of the same name ({', '.join(names)}) have the same topics")
     check_start(spark)
