@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from skewless.cli.plain_text import field_label, printable
+from skewless.cli.plain_text import duration, field_label, printable
 from skewless.cli.wide_console import plain_table, wide_console
 from skewless.kafka.consumer.offsets import uncommitted_records
 from skewless.lab.inspection.pipeline_file import OF_REGISTERED_KEYS, unread_time_warning
@@ -144,11 +144,11 @@ def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
             _name(field_label(time["name"])),
             time["unit"] or "ms",
             time["resolution"],
-            _duration(time["max_disorder_ms"] / 1000),
+            duration(time["max_disorder_ms"] / 1000, digits=4),
             f"{late[0]:.2%}",
             f"{late[60]:.2%}",
             f"{late[3_600]:.2%}",
-            "-" if lateness is None else _duration(lateness),
+            "-" if lateness is None else duration(lateness, digits=4),
         )
     console.print(
         "\nTimes, and by how much records are older than the newest one before them in their partition", style="bold"
@@ -168,10 +168,3 @@ def _short(text: str, limit: int = MAX_NAME) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:,.4g} {unit}"
-    return f"{seconds:.4g} s"

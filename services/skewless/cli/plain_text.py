@@ -28,6 +28,15 @@ def input_lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {count:,} dead letters: {reason}"
 
 
+def duration(seconds: float, digits: int = 3) -> str:
+    """Return a duration with this number of digits in its largest unit, days with all of theirs."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            number = seconds / size
+            return f"{number:,.0f} {unit}" if number >= 10**digits - 0.5 else f"{number:.{digits}g} {unit}"
+    return f"{seconds:.{digits}g} s"
+
+
 def iso(time_ms: int) -> str:
     """Return a time in ISO 8601, in whole seconds; in ms before the year 1, as watermarks with a long lateness are."""
     return instant_text(time_ms // 1000 * 1000)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.plain_text import counted, iso, printable
+from skewless.cli.plain_text import counted, duration, iso, printable
 from skewless.operations.status import PipelineStatus, StageStatus, behind_s, lag_s
 
 LISTED_WORKERS = 16
@@ -15,15 +15,6 @@ LISTED_WORKERS = 16
 BAR_WIDTH = 30
 STAGE_COLUMNS = ("lag records", "lag", "watermark", "behind")
 """Headings of `stage_cells`."""
-
-
-def duration(seconds: float) -> str:
-    """Return a duration with three digits in its largest unit, days with all of theirs."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            number = seconds / size
-            return f"{number:,.0f} {unit}" if number >= 1_000 else f"{number:.3g} {unit}"
-    return f"{seconds:.3g} s"
 
 
 def recent_counts(report: PipelineStatus) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from skewless.cli.plain_text import iso, printable, value_text
-from skewless.cli.status_text import STAGE_COLUMNS, duration, notes, recent_counts, stage_cells
+from skewless.cli.plain_text import duration, iso, printable, value_text
+from skewless.cli.status_text import STAGE_COLUMNS, notes, recent_counts, stage_cells
 from skewless.cli.top_view import COLUMNS, key_count, key_rows, rate
 from skewless.operations.live_page.cards import Card, CardTable, bars
 from skewless.operations.results.selection import ResultRecord

@@ -15,8 +15,8 @@ from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 from textual.worker import Worker, WorkerState
 
 from skewless.cli.interrupts import INTERRUPTED, TERMINATED
-from skewless.cli.plain_text import iso, printable
-from skewless.cli.status_text import STAGE_COLUMNS, duration, notes, recent_counts, stage_cells
+from skewless.cli.plain_text import duration, iso, printable
+from skewless.cli.status_text import STAGE_COLUMNS, notes, recent_counts, stage_cells
 from skewless.errors import SkewlessError
 from skewless.operations.live_page.cards import level
 from skewless.operations.status import PipelineStatus, lag_s, processes

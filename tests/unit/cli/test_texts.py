@@ -5,16 +5,23 @@ from __future__ import annotations
 import pytest
 
 from skewless.algorithms.watermark import WatermarkGenerator
-from skewless.cli.plain_text import field_label, iso
-from skewless.cli.status_text import duration
+from skewless.cli.plain_text import duration, field_label, iso
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0.4 s"), (90, "1.5 min"), (7_200, "2 h"), (129_600, "1.5 d"), (990_835_200, "11,468 d")],
+    ("seconds", "digits", "text"),
+    [
+        (0.4, 3, "0.4 s"),
+        (90, 3, "1.5 min"),
+        (7_200, 3, "2 h"),
+        (129_600, 3, "1.5 d"),
+        (86_400 * 999.7, 3, "1,000 d"),
+        (86_400 * 999.7, 4, "999.7 d"),
+        (86_400 * 20_454.3, 4, "20,454 d"),
+    ],
 )
-def test_duration_has_its_largest_unit_and_no_exponent(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_duration_has_its_largest_unit_and_no_exponent(seconds: float, digits: int, text: str) -> None:
+    assert duration(seconds, digits) == text
 
 
 @pytest.mark.parametrize(
