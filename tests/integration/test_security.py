@@ -32,14 +32,13 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import resolve
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import BrokerError, UnreachableError
-from skewless.kafka.admin.client import Admin
 from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local import child_process
 from skewless.operations import dead_letters
 from skewless.operations.closed_windows import closed_everywhere
 from skewless.operations.dead_letters import Position, ReplayReport
-from skewless.operations.reset import leftovers
+from skewless.operations.reset import Leftovers, leftovers, remove
 from skewless.operations.status import status
 from skewless.wire.offset_metadata import encode_offset_metadata
 
@@ -434,13 +433,21 @@ def test_max_workers_unset_without_the_right_to_see_the_topic_are_those_of_the_l
 
 def test_reset_by_a_user_without_rights_is_refused(settled: Settled) -> None:
     with pytest.raises(BrokerError, match=r"looking for topic p\.tuples .*grant Describe"):
-        leftovers(settings_of(settled.secured, acls.READERS), None)
+        leftovers(settings_of(settled.secured, acls.READERS), None, pytest.fail)
+
+
+def test_reset_by_a_user_who_may_not_see_the_groups_names_the_right(settled: Settled) -> None:
+    parts = document(settled.secured, acls.TOPICS)
+    # A client that may not describe a group waits for an answer until its time limit.
+    settings = PipelineSettings.model_validate({**parts, "kafka": {**parts["kafka"], "connect_timeout_s": 15}})
+    with pytest.raises(UnreachableError, match=r"offsets of group p-splitter: .*grant Describe on the group"):
+        leftovers(settings, None, pytest.fail)
 
 
 def test_reset_by_a_user_who_may_not_delete_groups_names_the_right(settled: Settled) -> None:
     settings = settings_of(settled.secured, acls.TOPICS)
     with pytest.raises(BrokerError, match=r"deleting group p-splitter .*grant Delete on the group"):
-        Admin(settings.kafka).delete_group("p-splitter")
+        remove(settings, Leftovers(topics={"p.tuples": 1}, groups=(), tables=()), None, pytest.fail)
 
 
 @pytest.mark.parametrize("name", thorough_except(["p-splitter-"], ["p.tuples", "p-splitter-"]))

@@ -53,6 +53,7 @@ def wait_until_stopped(
 ) -> None:
     """Wait for the end of the sessions of stopped processes. Raises CheckFailedError if processes still run then.
 
+    Raises UnreachableError, with the missing right, if the group of a stage that the pipeline has may not be described.
     A process that is stopped or killed may stay in its group until its session ends, as if it still ran. `report` is
     called with a line if the wait is necessary. `stages` are those that must not run. `replaced` is a process that may.
     """
@@ -70,6 +71,16 @@ def wait_until_stopped(
             )
             is_reported = True
         time.sleep(INTERVAL_S)
+    _check_visible(settings, groups, stages)
+
+
+def _check_visible(settings: PipelineSettings, groups: GroupReader, stages: Sequence[topology.Stage]) -> None:
+    """Raise UnreachableError for a group that may not be described: otherwise it looks as if it did not exist."""
+    offsets = OffsetReader(settings.kafka)
+    for stage in topology.needed_stages(settings):
+        group = settings.group(stage.name)
+        if stage in stages and groups.describe(group).state == "Dead":
+            offsets.check_group_visible(group)
 
 
 def _members(settings: PipelineSettings, groups: GroupReader, stages: Sequence[topology.Stage]) -> list[str]:
@@ -77,8 +88,8 @@ def _members(settings: PipelineSettings, groups: GroupReader, stages: Sequence[t
     return sorted(member.removeprefix(f"{settings.full_name}-") for member in members)
 
 
-def leftovers(settings: PipelineSettings, database: Database | None) -> Leftovers:
-    """Return what the pipeline has written.
+def leftovers(settings: PipelineSettings, database: Database | None, report: Callable[[str], None]) -> Leftovers:
+    """Return what the pipeline has written, after `wait_until_stopped`, which has `report`.
 
     `database` is a connection to the database of section `sink`; None if there is no such section. Topics and groups of
     stages that the present settings do not need, but earlier ones did, are included. Topics of the user are not.
@@ -90,6 +101,8 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
     # Without the right to describe a topic, it looks as if it were gone.
     needed = (settings.topic(row.name) for row in topology.needed_topics(settings))
     admin.check_visible([name for name in needed if name not in partition_counts])
+    # After the topics, because Kafka says at once that they may not be described.
+    wait_until_stopped(settings, report)
     users = set(settings.user_topics.values())
     own = settings.own_topics
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
@@ -112,9 +125,12 @@ def remove(
     UnreachableError if broker or database refuse or do not answer.
     """
     admin = Admin(settings.kafka)
-    for group in left.groups:
+    # Also groups that did not exist: a process may have created one in the meantime.
+    needed = (settings.group(stage.name) for stage in topology.needed_stages(settings))
+    for group in dict.fromkeys((*left.groups, *needed)):
         admin.delete_group(group)
-        report(f"deleted group {group}")
+        if group in left.groups:
+            report(f"deleted group {group}")
     if database is not None:
         for table in left.tables:
             rows = clear.delete_rows(database, table, settings.full_name, settings.rank_tables())

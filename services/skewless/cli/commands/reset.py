@@ -43,13 +43,13 @@ def reset(file: Path | None, *, to_start: bool, delete: bool, dry_run: bool, yes
     if to_start == delete:
         raise ConfigurationError("choose either --to-start, to count again, or --delete, to leave nothing")
     from skewless.config import topic_plan
-    from skewless.operations.reset import leftovers, remove, wait_until_stopped
+    from skewless.operations.reset import leftovers, remove
 
     if to_start:
         settings = topic_plan.for_new_topics(settings)  # before anything is removed that it could not create again
     wait_until_stopped(settings, lambda line: click.echo(line, err=True))
     with _database(settings) as database:
-        left = leftovers(settings, database)
+        left = leftovers(settings, database, lambda line: click.echo(line, err=True))
         if left.is_nothing:
             click.echo(f"pipeline {settings.name} has no topics, groups or rows: nothing to remove")
         else:

@@ -121,14 +121,23 @@ class OffsetReader:
 
     def committed(self, group: str, topic: str) -> dict[int, CommittedOffset]:
         """Return the group's committed offsets, without the partitions that have none."""
+        requested = [TopicPartition(topic, partition) for partition in self._existing_partitions(topic)]
+        return {
+            answer.partition: CommittedOffset(answer.offset, answer.metadata or "", answer.leader_epoch)
+            for answer in (self._committed(group, requested) if requested else ())
+            if answer.offset >= 0 and answer.error is None
+        }
+
+    def check_group_visible(self, group: str) -> None:
+        """Raise UnreachableError for a group that may not be described: otherwise it looks as if it did not exist."""
+        self._committed(group, [TopicPartition(group, 0)])  # the answer does not depend on the topic
+
+    def _committed(self, group: str, requested: list[TopicPartition]) -> list[TopicPartition]:
         # Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process if the group has
         # no coordinator yet. As read_uncommitted: a read_committed request would wait for open transactions, but the
         # offsets before them are needed.
-        requested = [TopicPartition(topic, partition) for partition in self._existing_partitions(topic)]
-        if not requested:
-            return {}
         with contextlib.closing(offset_consumer(self.kafka, group, "read_uncommitted")) as consumer:
-            answers = repeat_while_transient(
+            return repeat_while_transient(
                 self.kafka,
                 lambda: consumer.committed(requested, timeout=self.kafka.connect_timeout_s),
                 f"reading the offsets of group {group}",
@@ -136,11 +145,6 @@ class OffsetReader:
                 # To a user that may not describe the group, librdkafka 2.16 answers that its request timed out.
                 hint="; grant Describe on the group, if this user does not have it",
             )
-        return {
-            answer.partition: CommittedOffset(answer.offset, answer.metadata or "", answer.leader_epoch)
-            for answer in answers
-            if answer.offset >= 0 and answer.error is None
-        }
 
     def at_start(
         self, topic: str, start: str | int, skip_to: Mapping[int, int] = MappingProxyType({})
