@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import StoreError, UnreachableError
@@ -15,22 +17,19 @@ CONNECT_S = 15.0
 RETRY_S = 0.5
 
 
-def open_table(settings: PipelineSettings) -> Database:
-    """Connect to the database of a pipeline to read its table, as `connect`.
+@contextlib.contextmanager
+def opened_table(settings: PipelineSettings) -> Iterator[Database]:
+    """Connect to the database of a pipeline to read its table, as `connected`.
 
     Raises StoreError if the table does not exist or does not fit.
     """
     database = database_of(settings.table_settings, settings.sink_table())
     database.require_existence()
-    connect(database)
-    try:
+    with connected(database):
         with database.converted_errors("checking the tables"):
             _require_table(database, creates=settings.table_settings.create)
             tables.require_fit(database)
-    except BaseException:
-        database.close()
-        raise
-    return database
+        yield database
 
 
 def _require_table(database: Database, *, creates: bool) -> None:
@@ -46,8 +45,12 @@ def _require_table(database: Database, *, creates: bool) -> None:
     raise StoreError(f"table {name} in {database.address} does not exist: {remedy}")
 
 
-def connect(database: Database) -> None:
-    """Connect within CONNECT_S. Raises UnreachableError, or StoreError if the database refuses permanently."""
+@contextlib.contextmanager
+def connected(database: Database) -> Iterator[None]:
+    """Connect within CONNECT_S, until the end of the block.
+
+    Raises UnreachableError, or StoreError if the database refuses permanently.
+    """
     deadline = time.monotonic() + CONNECT_S
     while True:
         try:
@@ -60,4 +63,6 @@ def connect(database: Database) -> None:
                 raise UnreachableError(f"no answer from {address} within {CONNECT_S:g} s: {failure.message}") from None
             time.sleep(RETRY_S)
         else:
-            return
+            break
+    with contextlib.closing(database):
+        yield

@@ -17,7 +17,7 @@ from skewless.cli.options import load_settings, pipeline_file, prepare_output_fo
 from skewless.cli.plain_text import input_lines
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
-from skewless.operations.result_table import open_table
+from skewless.operations.result_table import opened_table
 from skewless.spark.job_runner import check_start, spark_running
 
 if TYPE_CHECKING:
@@ -95,7 +95,8 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(*problems)
     of_table = settings.sink is not None and not no_table
     if of_table:
-        open_table(settings).close()  # so that an error comes before Spark starts
+        with opened_table(settings):
+            pass  # an error comes before Spark starts
     if out is not None:
         prepare_output_folder(out, [REPORT], [DIFFERENCES, TABLE_DIFFERENCES, RANK_DIFFERENCES])
     with spark_running("audit", spark) as session:

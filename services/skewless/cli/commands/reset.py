@@ -47,7 +47,6 @@ def reset(file: Path | None, *, to_start: bool, delete: bool, dry_run: bool, yes
 
     if to_start:
         settings = topic_plan.for_new_topics(settings)  # before anything is removed that it could not create again
-    wait_until_stopped(settings, lambda line: click.echo(line, err=True))
     with _database(settings) as database:
         left = leftovers(settings, database, lambda line: click.echo(line, err=True))
         if left.is_nothing:
@@ -92,14 +91,13 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, *, to_start: bool) 
 
 def _warn_of_tables(settings: PipelineSettings) -> None:
     """Warn of tables that stay, and do not fit the present settings."""
-    from skewless.operations.result_table import connect
+    from skewless.operations.result_table import connected
     from skewless.sql import schema
     from skewless.sql.dialects import database_of
 
     for table in (settings.sink_table(), *settings.rank_tables()):
         database = database_of(settings.table_settings, table)
-        connect(database)
-        with contextlib.closing(database), database.converted_errors("checking the tables"):
+        with connected(database), database.converted_errors("checking the tables"):
             for misfit in schema.misfits(database):
                 click.echo(f"warning: the next start refuses {misfit}. Correct or drop the table before", err=True)
 
@@ -117,7 +115,7 @@ def _database(settings: PipelineSettings) -> Iterator[Database | None]:
     if settings.sink is None:
         yield None
         return
-    from skewless.operations.result_table import connect
+    from skewless.operations.result_table import connected
     from skewless.sql.dialects import database_of
 
     database = database_of(settings.sink, settings.sink_table())
@@ -127,8 +125,5 @@ def _database(settings: PipelineSettings) -> Iterator[Database | None]:
         click.echo(f"{database.address} does not exist: no rows to remove", err=True)
         yield None
         return
-    connect(database)
-    try:
+    with connected(database):
         yield database
-    finally:
-        database.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +78,7 @@ def _check(settings: PipelineSettings, table: ResultTable) -> tuple[list[str], b
     Prints what is to be known of a table without problems.
     """
     from skewless import topology
-    from skewless.operations.result_table import connect
+    from skewless.operations.result_table import connected
     from skewless.sql import schema as tables
     from skewless.sql.dialects import database_of
 
@@ -88,8 +87,7 @@ def _check(settings: PipelineSettings, table: ResultTable) -> tuple[list[str], b
         database.require_existence()  # a connection would create the file of SQLite
     except StoreError as error:
         return [str(error)], False
-    connect(database)
-    with contextlib.closing(database), database.converted_errors("checking the tables"):
+    with connected(database), database.converted_errors("checking the tables"):
         missing_rights = [*tables.missing_rights(database)]
         problems = [*tables.differences(database), *missing_rights]
         if not missing_rights:  # the offsets can be read

@@ -12,7 +12,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.operations.closed_windows import closed_everywhere
-from skewless.operations.result_table import open_table
+from skewless.operations.result_table import opened_table
 from skewless.operations.results import topic
 from skewless.operations.results.selection import ResultRecord, Selection, Window, closed_of, no_results
 from skewless.sql.table import ResultTable
@@ -25,10 +25,9 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
 
     Raises CheckFailedError if there is no window to select.
     """
-    database = open_table(settings)
-    table = database.statements.table
-    convert = ResultReader(table, settings.table_settings.stored_results(settings.results))
-    try:
+    with opened_table(settings) as database:
+        table = database.statements.table
+        convert = ResultReader(table, settings.table_settings.stored_results(settings.results))
         # Before the snapshot, which may lack results of windows that close later.
         is_replaced = settings.table_settings.mode == "replace"
         closed_until, written = _closed_in_topic(settings) if select.by_closing and is_replaced else (None, {})
@@ -45,8 +44,6 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
             starts = [start for start, _ in selected]
             pages = of_key or (stored.pages(min(starts), max(starts)) if starts else ())
             rows = [row for page in pages for row in page if _window_of(row) in selected]
-    finally:
-        database.close()
     return [_result(table, convert(row)) for row in rows]
 
 
