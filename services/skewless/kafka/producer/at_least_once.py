@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaException
 from skewless.errors import TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.offsets import commit_offsets
 from skewless.kafka.errors import authorization_error, classify_transaction_error
-from skewless.kafka.producer.base import OutputProducer
+from skewless.kafka.producer.base import CALL_S, OutputProducer
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
@@ -31,8 +32,7 @@ class AtLeastOnceProducer(OutputProducer):
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write everything, then commit the offsets."""
-        if self.producer.flush(self._transport.transaction_timeout_s):
-            raise TransactionAbortedError("writing: no answer in time", replace_output=True)
+        self._flush()
         if self._failed is not None:
             raise self._classify(KafkaException(self._failed), f"writing to topic {self._failed_topic}")
         if offsets:
@@ -43,6 +43,16 @@ class AtLeastOnceProducer(OutputProducer):
                 raise refused or classify_transaction_error(error, "committing") from error
         self._clear()
         self.outcomes["committed"] += 1
+
+    def _flush(self) -> None:
+        """Write everything. A slow broker has time, because a repetition would write the same records once more."""
+        written_at, unwritten = time.monotonic(), len(self.producer)
+        while remaining := self.producer.flush(CALL_S):
+            now = time.monotonic()
+            if remaining < unwritten:
+                unwritten, written_at = remaining, now
+            if now > written_at + self._transport.transaction_timeout_s:
+                raise TransactionAbortedError("writing: no answer in time", replace_output=True)
 
     def abort(self, *, replace: bool) -> None:
         """Discard queued records. Records that were written remain and will be written again."""

@@ -31,6 +31,8 @@ PARTITION_UA = -1
 """librdkafka's number for a partition that the hash of the key decides."""
 CALL_S = 2.0
 """Timeout of a single call into librdkafka; calls are repeated until their deadline."""
+STALLED_S = 5.0
+"""A longer wait for room in the producer's queue is an outage. A broker that is only slow makes room in between."""
 LAST_ATTEMPT_S = 0.1
 """Minimum timeout of the second request that looks for a broker."""
 
@@ -53,6 +55,8 @@ class OutputProducer(ABC):
         """Whether something was sent since the last commit."""
         self.waited_s = 0.0
         """Time in s since the last commit for which the producer's queue was full."""
+        self.stalled_s = 0.0
+        """Part of it in which the broker accepted nothing."""
         self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
         """Records sent by topic, for the metrics."""
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
@@ -165,7 +169,10 @@ class OutputProducer(ABC):
         try:
             self._retry_until_enqueued(topic_name, record, started + self._transport.transaction_timeout_s)
         finally:
-            self.waited_s += time.monotonic() - started
+            waited_s = time.monotonic() - started
+            self.waited_s += waited_s
+            if waited_s > STALLED_S:
+                self.stalled_s += waited_s
 
     def _retry_until_enqueued(self, topic_name: str, record: tuple[object, ...], deadline: float) -> None:
         produce: Callable[..., None] = self.producer.produce
@@ -260,7 +267,7 @@ class OutputProducer(ABC):
     def _clear(self) -> None:
         """Record that nothing is uncommitted: everything was committed or discarded."""
         self.dirty = False
-        self.waited_s = 0.0
+        self.waited_s = self.stalled_s = 0.0
 
     def close(self) -> None:
         """Discard the producer and its queued records."""

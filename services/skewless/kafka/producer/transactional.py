@@ -50,10 +50,12 @@ class TransactionalProducer(OutputProducer):
         self._transactional_id = transactional_id
         self._timeout_s = transport.transaction_timeout_s
         """Time after which the broker aborts a transaction of the next producer."""
+        self._max_timeout_s = max(MAX_TIMEOUT_S, self._timeout_s)
+        """The longest timeout that a transaction gets."""
         self._calls = TimedCalls()
         self._begun_at: float | None = None
         self._written_at: float | None = None
-        """Time at which the commit of the open transaction began."""
+        """Time at which the commit of the open transaction began, or last found that records were written."""
         self._failed_starts = 0
         """Attempts to start that failed with an error that is not retriable, since the last successful one."""
 
@@ -115,13 +117,26 @@ class TransactionalProducer(OutputProducer):
         self.close()
         if is_transient(error.args[0]):
             return UnavailableError(f"{operation}: {error.args[0].str()}")
+        if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            return self._timeout_refused()
         self._failed_starts += 1
         failure = classify_transaction_error(error, operation)
         if not isinstance(failure, TransactionAbortedError):
             return failure
         # A coordinator that has just restarted may answer with a fatal error once (KAFKA-19690). If it does so
-        # repeatedly, it refuses the settings, for example a transaction timeout above the broker's limit.
+        # repeatedly, it refuses the settings.
         return UnavailableError(str(failure)) if self._failed_starts < MAX_FAILED_STARTS else BrokerError(str(failure))
+
+    def _timeout_refused(self) -> Exception:
+        """Halve a timeout above that of the settings, which the brokers do not allow, and return the error to raise."""
+        refused_s, setting_s = self._timeout_s, self._transport.transaction_timeout_s
+        if refused_s > setting_s:
+            self._timeout_s = self._max_timeout_s = max(setting_s, refused_s / 2)
+            return UnavailableError(f"the brokers do not allow a transaction of {refused_s:.0f} s")
+        return BrokerError(
+            f"transport.transaction_timeout_s: the brokers do not allow {setting_s:g} s: lower it, or raise the "
+            "brokers' transaction.max.timeout.ms"
+        )
 
     def _begin(self) -> None:
         if self._begun_at is None:
@@ -135,18 +150,18 @@ class TransactionalProducer(OutputProducer):
         """Commit outputs and offsets in one transaction."""
         self._begin()
         self._written_at = time.monotonic()
-        deadline = self._written_at + self._transport.transaction_timeout_s
         if offsets:
             to_send, group_metadata = self._to_kafka(offsets), self.consumer.consumer_group_metadata()
-            self._repeat(lambda: self.producer.send_offsets_to_transaction(to_send, group_metadata, CALL_S), deadline)
-        self._repeat(lambda: self.producer.commit_transaction(CALL_S), deadline)
+            self._repeat(lambda: self.producer.send_offsets_to_transaction(to_send, group_metadata, CALL_S))
+        self._repeat(lambda: self.producer.commit_transaction(CALL_S))
         self._clear()
         # This producer keeps the time that it has: each of its transactions may be as large as the longest.
         self._timeout_s = self._transport.transaction_timeout_s
         self.outcomes["committed"] += 1
 
-    def _repeat(self, call: Callable[[], None], deadline: float) -> None:
-        repeated_for_cause = False
+    def _repeat(self, call: Callable[[], None]) -> None:
+        """Repeat a call of a commit until it succeeds, or for `transaction_timeout_s` in which no record is written."""
+        repeated_for_cause, unwritten = False, len(self.producer)
         while True:
             try:
                 if self._calls.call(call, CALL_S + HANG_MARGIN_S):
@@ -161,7 +176,10 @@ class TransactionalProducer(OutputProducer):
                     continue
                 if not error.args[0].retriable():
                     raise self._classify(error, f"committing to topics {self._topics()}") from error
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if len(self.producer) < unwritten:
+                    unwritten, self._written_at = len(self.producer), now
+                if now > (self._written_at or now) + self._transport.transaction_timeout_s:
                     raise TransactionAbortedError(
                         "committing: no answer in time, its outcome is unknown", replace_output=True
                     ) from error
@@ -226,17 +244,17 @@ class TransactionalProducer(OutputProducer):
         if self._begun_at is None:
             return False
         # Without the time for which the broker accepted or committed nothing: an outage makes no transaction large.
-        wrote_s = (self._written_at or time.monotonic()) - self._begun_at - self.waited_s
+        wrote_s = (self._written_at or time.monotonic()) - self._begun_at - self.stalled_s
         if wrote_s <= self._timeout_s:
             return False
-        if self._timeout_s >= MAX_TIMEOUT_S:
+        if self._timeout_s >= self._max_timeout_s:
             raise LimitError(
                 f"writing a transaction to topics {self._topics()} took {wrote_s:.0f} s, and the longest one is "
                 f"{self._timeout_s:g} s: share the work among more processes; or raise transport.transaction_timeout_s "
                 "(at most the brokers' transaction.max.timeout.ms), metrics.liveness_timeout_s and, in kafka.options, "
                 "max.poll.interval.ms (300,000 by default)"
             )
-        self._timeout_s = min(MORE_TIME * wrote_s, MAX_TIMEOUT_S)
+        self._timeout_s = min(MORE_TIME * wrote_s, self._max_timeout_s)
         log.warning("a transaction was open for %.1f s: the next one may take %.0f s", wrote_s, self._timeout_s)
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,6 +68,9 @@ class Refusing:
     def __init__(self, code: int) -> None:
         self._code = code
 
+    def __len__(self) -> int:
+        return 0
+
     def flush(self, _timeout: float) -> int:
         return 0
 
@@ -92,3 +96,33 @@ def test_at_least_once_producer_offset_of_one_partition_refused_fails_the_commit
     with pytest.raises(failure, match=message):
         producer.commit({TopicPartition("t", 0): offset, TopicPartition("t", 1): offset})
     assert producer.outcomes["committed"] == 1
+
+
+class Slow:
+    """A producer that writes so many records per second, or none if there is no answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, records: int, per_s: int) -> None:
+        self._remaining, self._per_s, self.now = records, per_s, 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def __len__(self) -> int:
+        return self._remaining
+
+    def flush(self, timeout_s: float) -> int:
+        self.now += timeout_s
+        self._remaining = max(0, self._remaining - round(self._per_s * timeout_s))
+        return self._remaining
+
+
+@pytest.mark.parametrize(("per_s", "took_s"), [(100, 100), (0, 16)])
+def test_at_least_once_producer_flush_ends_after_a_timeout_without_progress_only(
+    per_s: int, took_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = AtLeastOnceProducer(KafkaSettings.model_validate({}), TransportSettings.model_validate({}), str)
+    producer._producer = slow = Slow(monkeypatch, 10_000, per_s)
+    if per_s:
+        producer.commit({})
+    else:
+        with pytest.raises(TransactionAbortedError, match="no answer in time"):
+            producer.commit({})
+    assert (slow.now - 1000, producer.outcomes["committed"]) == (took_s, bool(per_s))

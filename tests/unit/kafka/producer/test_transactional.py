@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from skewless.errors import BrokerError, LimitError, TransactionAbortedError
+from skewless.errors import BrokerError, LimitError, TransactionAbortedError, UnavailableError
 from skewless.kafka.producer.transactional import MAX_TIMEOUT_S, TransactionalProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.monitoring.settings import MetricsSettings
@@ -41,21 +42,39 @@ def test_transactional_producer_refused_between_two_records_names_their_topic() 
 
 
 class Slow:
-    """A producer, and its clock. While `answers` is false, a commit gets no answer for 2 s at a time."""
+    """A producer, and its clock. While `answers` is false, a commit gets no answer for 2 s at a time.
+
+    While it has unwritten records, a commit writes so many of them in this time.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, transport: TransportSettings) -> None:
         self.now = 1000.0
         self.answers = True
+        self.unwritten, self.per_call = 0, 0
         self.tested = TransactionalProducer(KafkaSettings(), transport, "p.{}".format, "p-aggregator-0")
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(self.tested._calls, "call", lambda call, _timeout_s: call() is None)
 
-    def write(self, seconds: float, waited_s: float = 0) -> None:
-        """Begin a transaction and write for some time, with a new producer if the last one was discarded."""
+    def __len__(self) -> int:
+        return self.unwritten
+
+    def write(self, seconds: float, waits: Sequence[float] = ()) -> None:
+        """Begin a transaction and write for some time, with a new producer if the last one was discarded.
+
+        It includes these waits for room in the queue.
+        """
         self.tested._producer = self
         self.tested._begin()
-        self.tested.waited_s = waited_s
-        self.now += seconds
+        for self._full_s in waits:
+            self.tested._wait_for_room("p.aggregates", ())
+        self.now += seconds - sum(waits)
+
+    def poll(self, _timeout: float) -> None: ...
+
+    def produce(self) -> None:
+        self.now, self._full_s = self.now + min(1, self._full_s), max(0, self._full_s - 1)
+        if self._full_s:
+            raise BufferError
 
     def begin_transaction(self) -> None: ...
 
@@ -64,7 +83,8 @@ class Slow:
     def purge(self, **_options: bool) -> None: ...
 
     def commit_transaction(self, timeout: float) -> None:
-        if not self.answers:
+        self.unwritten -= min(self.unwritten, self.per_call)
+        if not self.answers or self.unwritten:
             self.now += timeout
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True))
 
@@ -73,12 +93,16 @@ class Slow:
         return float(str(self.tested.options()["transaction.timeout.ms"])) / 1000
 
 
-@pytest.mark.parametrize(("wrote_s", "waited_s", "timeout_s"), [(14, 0, 15), (50, 40, 15), (22, 2, 80), (52, 2, 180)])
+@pytest.mark.parametrize(
+    ("wrote_s", "waits", "timeout_s"),
+    [(14, (), 15), (20, (14,), 15), (20, (12,), 15), (20, (2,) * 7, 80), (50, (0.5,) * 90, 180), (20, (), 80)],
+)
 def test_transactional_producer_transaction_that_took_longer_than_its_timeout_gets_more_time(
-    wrote_s: int, waited_s: int, timeout_s: int, monkeypatch: pytest.MonkeyPatch
+    wrote_s: int, waits: Sequence[float], timeout_s: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One long wait is an outage. A broker that is slower than the stage makes it wait many times."""
     slow = Slow(monkeypatch, TransportSettings())
-    slow.write(wrote_s, waited_s)
+    slow.write(wrote_s, waits)
     slow.tested.abort(replace=False)
     assert slow.timeout_s() == timeout_s
     assert (slow.tested._producer is None) is (timeout_s > 15)
@@ -105,6 +129,23 @@ def test_transactional_producer_commit_without_an_answer_is_no_long_transaction(
         slow.tested.abort(replace=True)
         assert slow.now - began < 20
         assert slow.timeout_s() == 15
+
+
+def test_transactional_producer_commit_that_writes_what_is_queued_has_time_and_counts_as_writing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = Slow(monkeypatch, TransportSettings())
+    slow.unwritten, slow.per_call = 100, 5
+    slow.write(0)
+    slow.tested.commit({})
+    assert slow.now == 1038
+    slow.unwritten, slow.per_call = 100, 10
+    slow.write(0)
+    slow.answers = False
+    with pytest.raises(TransactionAbortedError, match="no answer in time"):
+        slow.tested.commit({})
+    slow.tested.abort(replace=True)
+    assert slow.timeout_s() == 4 * 20
 
 
 def test_transactional_producer_after_a_commit_the_next_producer_has_the_timeout_of_the_setting(
@@ -134,6 +175,18 @@ def test_transactional_producer_longest_time_is_not_enough_names_the_settings_to
     ) as raised:
         slow.tested.abort(replace=False)
     assert raised.value.exit_code == 3
+
+
+def test_transactional_producer_longest_time_that_the_brokers_allow_is_not_enough_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = Slow(monkeypatch, TransportSettings())
+    slow.write(20)
+    slow.tested.abort(replace=False)
+    assert isinstance(slow.tested._timeout_refused(), UnavailableError)  # 80 s
+    slow.write(41)
+    with pytest.raises(LimitError, match="took 41 s, and the longest one is 40 s"):
+        slow.tested.abort(replace=False)
 
 
 def test_transactional_producer_longest_time_is_that_after_which_a_stage_counts_as_hung() -> None:
