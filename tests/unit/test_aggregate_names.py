@@ -15,14 +15,14 @@ OTHER_MEANINGS = {
     "api/pipeline.py": {"last"},  # a choice of windows
     "algorithms/grouping/even.py": {"count"},  # field of a numpy record
     "algorithms/windowing/sessions.py": {"max", "min"},  # kinds of merges
-    "cli/inspect_view.py": {"count", "distinct", "min"},  # fields of the output, minutes
+    "cli/inspect_view.py": {"count", "distinct"},  # fields of the output
+    "cli/plain_text.py": {"min"},  # minutes
     "cli/commands/results.py": {"last"},  # a value of --window
     "operations/results/selection.py": {"last"},
     "lab/inspection/key_profile.py": {"count"},  # field of the output
     "spark/report/evaluation_report.py": {"max"},  # largest latency
     "spark/report/inspection_report.py": {"count"},  # field of the output
     "cli/commands/smoke_test.py": {"count"},  # a parameter: number of records
-    "cli/status_text.py": {"min"},  # minutes
     "lab/demo/demo_run.py": {"min"},  # minutes
     "stages/aggregator/step.py": {"first"},  # label of a metric
     "sql/sqlite.py": {"max", "min", "sum"},  # functions of SQL
