@@ -18,20 +18,17 @@ from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
-import msgspec
-
 from skewless.engine.step import Sample
 from skewless.errors import BadRecordError, StoreError, TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql import schema
 from skewless.sql.database import Database
 from skewless.sql.errors import CAUSES, ErrorClass, Failure
-from skewless.sql.rows import RefusedRow, Row, RowDecoder, RowId, row_id
+from skewless.sql.rows import RefusedRow, Row, RowDecoder, RowId, row_id, split_key
 from skewless.wire.offset_metadata import join_offset_metadata, split_offset_metadata
 from skewless.wire.record import OutputRecord, OutputStats
 from skewless.wire.table_rows import OFFSET_HEADER, REASON_HEADER, REFUSED
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
-from skewless.wire.tuples import Int64
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +38,6 @@ MAX_ATTEMPTS = 5
 """Number of attempts to commit without polling in between. After that, the partitions are read again, with back-off."""
 
 Item = TypeVar("Item")
-_decode_window = msgspec.json.Decoder(Int64).decode
 
 
 class BackOff:
@@ -180,14 +176,14 @@ class SqlOutput:
 
     def _refused_row(self, output: OutputRecord, reason: str) -> RefusedRow:
         key = output.key or b""
-        window, _, after = key.partition(b"/")
+        window: int | None
         try:
-            start, name = _decode_window(window), after
-        except ValueError:  # also of more than 64 bits
-            start, name = None, key
+            window, name = split_key(key)
+        except ValueError:
+            window, name = None, key
         offset = int(dict(output.headers).get(OFFSET_HEADER, b"-1"))
         text = reason.replace("\0", "\ufffd")  # PostgreSQL has no NUL in text, and a foreign record may contain it
-        return RefusedRow(start, name, text, output.value or b"", self._topics[0], output.partition or 0, offset)
+        return RefusedRow(window, name, text, output.value or b"", self._topics[0], output.partition or 0, offset)
 
     # Transactions
 

@@ -93,12 +93,24 @@ class RowDecoder:
 _time_text = functools.lru_cache(maxsize=4096)(time_text)
 
 
+_decode_window = msgspec.json.Decoder(Int64).decode
+
+
+def split_key(key: bytes) -> tuple[int, bytes]:
+    """Return the window (its start, ms) and the key of a record key. Raises ValueError for a foreign record."""
+    start, _, text = key.partition(b"/")
+    window = _decode_window(start)
+    if key != b"%d/%s" % (window, text):  # JSON allows white space and -0
+        raise ValueError("not the record key of this window")
+    return window, text
+
+
 def row_id(key: bytes) -> RowId:
     """Return the identity of the row of a record key. Raises BadRecordError for a foreign record."""
-    window, _, text = key.partition(b"/")
     try:
-        return RowId(_time_text(int(window)), key_id(text.decode()))
-    except (ValueError, OverflowError):
+        window, text = split_key(key)
+        return RowId(_time_text(window), key_id(text.decode()))
+    except ValueError:
         raise BadRecordError("its key is not window/key") from None
 
 

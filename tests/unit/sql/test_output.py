@@ -12,10 +12,11 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import TransactionAbortedError, UnavailableError
+from skewless.errors import BadRecordError, TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
+from skewless.sql.rows import row_id
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 PARTITION = TopicPartition("p.aggregates", 0)
@@ -81,3 +82,11 @@ def test_commit_that_has_waited_for_its_time_limit_is_not_repeated_before_the_ne
             output.commit({PARTITION: CommittedOffset(7, "", 0)})
         retries = {sample.labels: sample.value for sample in output.collect_metrics() if "retries" in sample.name}
         assert retries["lock_timeout",] == 1
+
+
+@pytest.mark.parametrize(
+    "key", ["1_0/k", " 10/k", "10 /k", "+10/k", "010/k", "-0/k", "10.0/k", "9223372036854775808/k", "/k", "10"]
+)
+def test_row_id_of_a_key_that_no_result_has_is_refused(key: str) -> None:
+    with pytest.raises(BadRecordError, match="its key is not window/key"):
+        row_id(key.encode())
