@@ -51,18 +51,21 @@ def test_client_options_key_of_any_form_is_pkcs8_without_a_password(
 def test_client_options_key_whose_password_is_another_is_refused_with_the_setting(
     tmp_path: Path, password: str | None
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"kafka.tls.key: .*client.key: cannot be used: .*key_password"):
+    with pytest.raises(ConfigurationError, match=r"kafka.tls.key or .* cannot be used: .*key_password"):
         options_of(tmp_path, text(KEYS["ec"], PKCS8, PASSWORD), password)
 
 
-def test_client_options_certificates_of_librdkafkas_options_are_those_of_java(tmp_path: Path) -> None:
-    files = {"ca": "an authority", "certificate": "a certificate", "key": text(KEYS["ec"], PKCS8, None)}
-    for name, content in files.items():
+@pytest.mark.parametrize("as_text", [True, False])
+def test_client_options_certificates_of_librdkafkas_options_are_those_of_java(tmp_path: Path, *, as_text: bool) -> None:
+    contents = {"ca": "an authority", "certificate": "a certificate", "key": text(KEYS["ec"], PKCS8, None)}
+    for name, content in contents.items():
         (tmp_path / name).write_text(content)
-    named = {f"ssl.{name}.location": str(tmp_path / name) for name in files}
+    named = {f"ssl.{name}.location": str(tmp_path / name) for name in contents}
+    if as_text:
+        named = {"ssl.ca.location": "probe"} | {f"ssl.{name}.pem": content for name, content in contents.items()}
     options = client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "options": named}))
     found = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key")
-    assert [options[name] for name in found] == [*files.values()]
+    assert [options[name] for name in found] == [*contents.values()]
 
 
 def test_client_options_folder_of_authorities_has_those_that_openssl_reads(tmp_path: Path) -> None:

@@ -93,47 +93,52 @@ def _tls(kafka: KafkaSettings) -> dict[str, str]:
     if not kafka.security_protocol.endswith("SSL"):
         return {}
     tls = kafka.tls or TlsSettings.model_validate({})
-    # `probe` means the system's authorities.
-    named = {option: str(value) for option, value in kafka.options.items() if value != "probe"}
-    ca, certificate, key = (getattr(tls, name) or named.get(option) for option, name in TLS_FILES.items())
+    ca, certificate, key = (_named_pem(kafka, option, name) for option, name in TLS_FILES.items())
     options = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else ""}
     if ca is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _authorities(ca)}
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": ca}
     if certificate is not None and key is not None:
         options |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _pem("tls.certificate", certificate),
+            "ssl.keystore.certificate.chain": certificate,
             "ssl.keystore.key": _private_key(key, tls.key_password),
         }
     return options
 
 
-def _authorities(path: str) -> str:
-    """Return the certificates of a file, or of a folder with the names of `openssl rehash`."""
-    if not Path(path).is_dir():
-        return _pem("tls.ca", path)
-    return "".join(_pem("tls.ca", str(file)) for file in sorted(Path(path).iterdir()) if _HASHED.fullmatch(file.name))
+def _named_pem(kafka: KafkaSettings, option: str, name: str) -> str | None:
+    """Return the text of a setting of `kafka.tls`, or of the options that take its place; None if none is set."""
+    if text := kafka.options.get(f"ssl.{name}.pem"):
+        return str(text)
+    path = getattr(kafka.tls, name, None) or kafka.options.get(option, "probe")
+    return None if path == "probe" else _pem(f"tls.{name}", str(path))  # `probe`: the system's authorities
 
 
-def _private_key(path: str, password: SecretStr | None) -> str:
+def _private_key(pem: str, password: SecretStr | None) -> str:
     """Return a key as PKCS#8 without a password, because Java reads few of the forms that OpenSSL writes."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
-    pem = _pem("tls.key", path)
     # A password that the key does not have is no error for librdkafka either.
     word = password.get_secret_value().encode() if password is not None and "ENCRYPTED" in pem else None
     try:
         key = serialization.load_pem_private_key(pem.encode(), word)
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigurationError(f"kafka.tls.key: {path}: cannot be used: {error}; {KEY_REMEDY}") from None
+        raise ConfigurationError(
+            f"the key of kafka.tls.key or kafka.options cannot be used: {error}; {KEY_REMEDY}"
+        ) from None
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
 
 
 def _pem(setting: str, path: str) -> str:
+    """Return the text of a file, or of those in a folder that have the names of `openssl rehash`."""
+    named = Path(path)
     try:
-        return Path(path).read_text(encoding="ascii")
+        files = [named]
+        if named.is_dir():
+            files = sorted(file for file in named.iterdir() if _HASHED.fullmatch(file.name))
+        return "".join(file.read_text(encoding="ascii") for file in files)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"kafka.{setting}: {path} cannot be read: {error}") from None
 
