@@ -51,7 +51,7 @@ MERGED = "merged"
 OUTCOMES = "kind string, block binary"
 """Rows for the driver: of kind PROGRESS and WORK as they came, and one `Merged` per task."""
 RETRY_S = 60.0
-"""Time for which a task repeats a transaction that fails although a repetition may succeed."""
+"""Time since its first failure for which a task repeats a transaction, if a repetition may succeed."""
 RETRY_PAUSE_S = 0.5
 HOLDER_LIMIT_S = 180.0
 """Time after which a task no longer waits for the process that holds its windows, and reads them itself."""
@@ -177,14 +177,17 @@ _merging = threading.Lock()
 
 
 def _commit(task: MergeTask, number: int, blocks: Sequence[Block]) -> Merged:
-    deadline, timeout_s = time.monotonic() + RETRY_S, task.settings.transport.transaction_timeout_s
+    timeout_s = task.settings.transport.transaction_timeout_s
+    deadline: float | None = None  # the first attempt may wait for other partitions, and work for longer than RETRY_S
     while True:
         try:
             with _merging:
                 began = time.monotonic()
                 return _attempt(task, number, blocks)
         except (TransactionAbortedError, UnavailableError) as error:
-            if (now := time.monotonic()) > deadline:
+            now = time.monotonic()
+            deadline = deadline or now + RETRY_S
+            if now > deadline:
                 remedy = (
                     f" (transport.transaction_timeout_s is {timeout_s:g}: raise it)" if now - began > timeout_s else ""
                 )

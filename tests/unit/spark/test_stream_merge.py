@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields
 from typing import Any
 from unittest.mock import Mock
@@ -12,7 +13,7 @@ import pytest
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import TransactionAbortedError
 from skewless.spark import stream_merge
-from skewless.spark.stream_merge import MergeTask
+from skewless.spark.stream_merge import Merged, MergeTask
 from skewless.spark.stream_tasks import PROGRESS, SourceProgress
 from skewless.stages.splitter.checkpoint import Checkpoint
 from skewless.wire.topic_partition import TopicPartition
@@ -54,3 +55,12 @@ def test_merge_task_commit_that_hangs_closes_the_producers_of_the_other_partitio
         stream_merge._attempt(MergeTask(**values), 0, [])
     assert (opened.close.called, other.close.called) == (True, hangs)
     assert bool(stream_merge._held) is not hangs
+
+
+def test_merge_task_first_failure_after_a_long_merge_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    error, merged = TransactionAbortedError("committing: the coordinator has moved"), Merged(0)
+    monkeypatch.setattr(stream_merge, "_attempt", Mock(side_effect=[error, merged]))
+    clock = itertools.count(step=2 * stream_merge.RETRY_S)
+    monkeypatch.setattr(stream_merge, "time", Mock(monotonic=lambda: next(clock)))
+    values: dict[str, Any] = dict.fromkeys(field.name for field in fields(MergeTask)) | {"settings": SETTINGS}
+    assert stream_merge._commit(MergeTask(**values), 0, []) is merged
