@@ -19,7 +19,8 @@ from helpers.kafka import Pipeline, Source, zipf_records
 from helpers.stage_hosts import stage_host
 from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
-from skewless.spark.table_audit import NOT_ACCEPTED, NOT_STORED
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark.table_audit import NOT_ACCEPTED, NOT_STORED, StoredTable, compare_with_topic
 from skewless.sql.table import key_id
 
 if TYPE_CHECKING:
@@ -146,6 +147,45 @@ def test_audit_of_a_table_finds_no_difference_and_every_planted_one(  # noqa: PL
     assert "differs in 6 places" in wrong.stderr
     parts = [part.read_text() for part in (tmp_path / "out" / "table-differences").glob("*.json")]
     assert sum(len(part.splitlines()) for part in parts) == 6
+
+
+KEPT: dict[str, tuple[list[tuple[int, int, int | None, int]], tuple[int, int] | None, str | None]] = {
+    "the stream's before one of batch": ([(0, 1, 5, 2), (0, 2, 7, 0)], (5, 2), None),
+    "the last of one revision": ([(0, 1, 5, 2), (0, 2, 7, 2)], (7, 2), None),
+    "only one of batch after compaction": ([(0, 2, 5, 0)], (5, 2), None),
+    "the one after a tombstone": ([(0, 1, 5, 2), (0, 2, None, 0), (0, 3, 7, 0)], (7, 0), None),
+    "the highest revision of two partitions": ([(0, 1, 5, 2), (1, 3, 7, 1)], (5, 2), None),
+    "of two partitions one that is not stored": ([(0, 1, 5, 2), (1, 9, 7, 1)], (6, 2), NOT_STORED),
+    "an earlier one": ([(0, 1, 5, 2)], (5, 1), "different"),
+    "none": ([(0, 1, 5, 2)], None, "missing"),
+    "one before a tombstone": ([(0, 1, 5, 2), (0, 2, None, 0)], (5, 2), "unexpected"),
+}
+"""Records (partition, offset, count, revision) of one window and key; count and revision of the row; the outcome."""
+
+
+def test_compare_with_topic_expects_the_result_that_the_sink_keeps(spark: SparkSession) -> None:
+    settings = PipelineSettings.model_validate(
+        {"name": "p", "source": {"topic": "t"}, "aggregator": {"aggregates": ["count"]}, "sink": {"url": "sqlite:///a"}}
+    )
+    records: list[tuple[Any, ...]] = []
+    rows: list[tuple[Any, ...]] = []
+    for key, (written, stored_row, _) in KEPT.items():
+        for partition, offset, count, revision in written:
+            result = {"key": key, "window_start": 0, "window_end": 60, "count": count, "revision": revision}
+            value = None if count is None else json.dumps(result).encode()
+            records.append((f"0/{key}".encode(), value, partition, offset))
+        if stored_row is not None:
+            rows.append((f"0/{key}", None, 1, (key, 0, 60, *stored_row, None)))
+    found = "key string, window_start long, window_end long, count long, revision long, key_id string"
+    columns = f"record_key string, needed_id string, repeats int, found struct<{found}>"
+    refused = spark.createDataFrame([], "record_key string")
+    table = StoredTable(spark.createDataFrame(rows, columns), refused, offsets={0: 4, 1: 4}, watermarks={})
+    aggregates = spark.createDataFrame(records, "key binary, value binary, partition int, offset long")
+    report = compare_with_topic(table, aggregates, settings, since=None, first=len(KEPT), out=None)
+    assert report["left_out"] == {NOT_STORED: 1}
+    assert {row["key"]: row["kind"] for row in report["first_differences"]} == {
+        key: outcome for key, (_, _, outcome) in KEPT.items() if outcome not in {None, NOT_STORED}
+    }
 
 
 @pytest.mark.thorough

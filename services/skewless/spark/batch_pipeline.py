@@ -290,13 +290,16 @@ def of_record_key() -> tuple[Column, Column]:
     return parts[0].try_cast("bigint").alias("window_start"), F.get(parts, F.lit(1)).alias("key")
 
 
-def newest_results(records: DataFrame, settings: PipelineSettings, *columns: Column) -> DataFrame:
+def newest_results(
+    records: DataFrame, settings: PipelineSettings, *columns: Column, order: str = "offset"
+) -> DataFrame:
     """Return the last record of each Kafka key: `record_key`, `value`, `partition`, `result`, and these aggregations.
 
-    `value` and `result` are null for a tombstone. The result of an unreadable record has null in all fields.
+    `value` and `result` are null for a tombstone. The result of an unreadable record has null in all fields. `order`:
+    column by which a record is the last one.
     """
     last = records.groupBy(F.col("key").cast("string").alias("record_key")).agg(
-        F.max_by("value", "offset").alias("value"), F.max_by("partition", "offset").alias("partition"), *columns
+        F.max_by("value", order).alias("value"), F.max_by("partition", order).alias("partition"), *columns
     )
     types = ", ".join(f"`{name}` {spark_type}" for name, spark_type in fields(settings).items())
     read, nothing = (

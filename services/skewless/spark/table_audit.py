@@ -1,8 +1,8 @@
 """Compares the table of a pipeline with what it must have, for `skewless audit` where `sink` is set.
 
 The table and the offsets that are stored with it are read in one transaction, so the sink may run meanwhile. With
-`mode: replace`, the table must have the newest result of each window and key before these offsets of topic
-`aggregates`. With `mode: merge`, complete windows must have the sums and counts of the batch answer.
+`mode: replace`, the table must have the result of each window and key that the sink keeps of those before these offsets
+of topic `aggregates`. With `mode: merge`, complete windows must have the sums and counts of the batch answer.
 """
 
 from __future__ import annotations
@@ -206,15 +206,17 @@ def compare_with_topic(  # noqa: PLR0913 - by name
     first: int,
     out: str | None,
 ) -> dict[str, Any]:
-    """Compare the table with the newest results of topic `aggregates`, of which `aggregates` are all records.
+    """Compare the table with what the sink keeps of topic `aggregates`, of which `aggregates` are all records.
 
     Returns the report. `since`, `first` and `out`: as of `audit_job.compare`.
     """
     names = [*batch_pipeline.fields(settings), "revision", KEY_ID]
-    joined = _newest(aggregates, settings).join(table.rows, "record_key", "full_outer")
+    joined = _kept(aggregates, settings, table.offsets).join(table.rows, "record_key", "full_outer")
     joined = joined.where("expected is not null or found is not null")
-    stored_until = F.coalesce(by_partition(table.offsets, F.col("topic_partition")), F.lit(0))
-    incomplete = F.when(F.col("offset") >= stored_until, NOT_STORED)
+    # Compaction removes a result of the stream if one of `batch` follows, whose revision is 0. The table keeps it.
+    revision = F.greatest("expected.revision", "found.revision")
+    joined = joined.withColumn("expected", F.col("expected").withField("revision", revision))
+    incomplete = F.when(F.col("is_ahead"), NOT_STORED)
     return summary(_rows(joined, table.refused, incomplete, names, since), first, out, expected=names, found=names)
 
 
@@ -247,13 +249,20 @@ def compare_with_answer(  # noqa: PLR0913 - by name
     return summary(_rows(joined, table.refused, incomplete, names, since), first, out, expected=names, found=names)
 
 
-def _newest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """Return the last record of each Kafka key: `record_key`, `topic_partition`, `offset`, `expected`.
+def _kept(records: DataFrame, settings: PipelineSettings, offsets: Mapping[int, int]) -> DataFrame:
+    """Return what the sink keeps of each Kafka key: `record_key`, `expected`, and `is_ahead`.
 
-    `expected` is null for a tombstone.
+    A tombstone removes the earlier records of its partition. The last record of the highest revision stays. `expected`
+    is null for a tombstone. `is_ahead`: whether the last record of a partition is not before these offsets.
     """
-    newest = batch_pipeline.newest_results(records, settings, F.max("offset").alias("offset"))
-    return newest.drop("value").withColumnsRenamed({"partition": "topic_partition", "result": "expected"})
+    deleted = F.max(F.when(F.col("value").isNull(), F.col("offset"))).over(Window.partitionBy("key", "partition"))
+    left = records.withColumn("deleted", deleted).where("deleted is null or offset >= deleted")
+    revision = F.from_json(F.col("value").cast("string"), "revision bigint")["revision"]
+    left = left.withColumn("order", F.struct(revision.alias("revision"), "offset"))
+    stored_until = F.coalesce(by_partition(offsets, F.col("partition")), F.lit(0))
+    is_ahead = F.bool_or(F.col("offset") >= stored_until).alias("is_ahead")
+    newest = batch_pipeline.newest_results(left, settings, is_ahead, order="order")
+    return newest.select("record_key", "is_ahead", F.col("result").alias("expected"))
 
 
 def _rows(
