@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from skewless.errors import BrokerError, LimitError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.call_with_timeout import TimedCalls
 from skewless.kafka.errors import classify_transaction_error, is_transient
-from skewless.kafka.producer.base import CALL_S, OutputProducer
+from skewless.kafka.producer.base import CALL_S, STALLED_S, OutputProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -174,12 +174,15 @@ class TransactionalProducer(OutputProducer):
                     # The transaction failed during the call. A second call returns the cause.
                     repeated_for_cause = True
                     continue
-                if not error.args[0].retriable():
-                    raise self._classify(error, f"committing to topics {self._topics()}") from error
                 now = time.monotonic()
+                written_at = self._written_at or now
+                if not error.args[0].retriable():
+                    if now < written_at + STALLED_S:  # the broker was still writing
+                        self._written_at = now
+                    raise self._classify(error, f"committing to topics {self._topics()}") from error
                 if len(self.producer) < unwritten:
                     unwritten, self._written_at = len(self.producer), now
-                if now > (self._written_at or now) + self._transport.transaction_timeout_s:
+                elif now > written_at + self._transport.transaction_timeout_s:
                     raise TransactionAbortedError(
                         "committing: no answer in time, its outcome is unknown", replace_output=True
                     ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -50,7 +51,7 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, transport: TransportSettings) -> None:
         self.now = 1000.0
         self.answers = True
-        self.unwritten, self.per_call = 0, 0
+        self.unwritten, self.per_call, self.refuses_at = 0, 0, math.inf
         self.tested = TransactionalProducer(KafkaSettings(), transport, "p.{}".format, "p-aggregator-0")
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(self.tested._calls, "call", lambda call, _timeout_s: call() is None)
@@ -84,6 +85,8 @@ class Slow:
 
     def commit_transaction(self, timeout: float) -> None:
         self.unwritten -= min(self.unwritten, self.per_call)
+        if self.now >= self.refuses_at:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "5 message(s) timed out"))
         if not self.answers or self.unwritten:
             self.now += timeout
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True))
@@ -146,6 +149,20 @@ def test_transactional_producer_commit_that_writes_what_is_queued_has_time_and_c
         slow.tested.commit({})
     slow.tested.abort(replace=True)
     assert slow.timeout_s() == 4 * 20
+
+
+@pytest.mark.parametrize(("per_call", "after_s", "timeout_s"), [(5, 15, 64), (0, 14, 15)])
+def test_transactional_producer_records_that_time_out_in_a_commit_get_more_time_if_others_were_written(
+    per_call: int, after_s: int, timeout_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(monkeypatch, TransportSettings())
+    slow.unwritten, slow.per_call = 100, per_call
+    slow.write(0)
+    slow.refuses_at = slow.now + after_s
+    with pytest.raises(TransactionAbortedError, match="timed out"):
+        slow.tested.commit({})
+    slow.tested.abort(replace=True)
+    assert slow.timeout_s() == timeout_s
 
 
 def test_transactional_producer_after_a_commit_the_next_producer_has_the_timeout_of_the_setting(
