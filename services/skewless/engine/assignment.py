@@ -321,6 +321,10 @@ class Assignment:
         """Return the number of batches in flight."""
         return sum(len(record.in_flight) for record in self._records.values())
 
+    def any_in_flight_of(self, partitions: Collection[TopicPartition]) -> bool:
+        """Return whether any batch of these partitions is in flight."""
+        return any(record.in_flight for record in self._records.values() if record.partition in partitions)
+
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Add the partitions that the group has assigned. They replace those of an assignment that was not restored."""
         self._change()

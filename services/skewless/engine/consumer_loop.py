@@ -179,7 +179,7 @@ class ConsumerThread(threading.Thread):
                 self._rebalance.restore()
                 return
             if self._unreadable:
-                self._finish_before_unreadable(next(iter(self._unreadable.values())))
+                self._finish_before_unreadable()
             elif self._has_room():
                 self._deliver(self._poll())
             self._executor.check_failure()
@@ -322,13 +322,15 @@ class ConsumerThread(threading.Thread):
                 raise failure
             self._unreadable[partition] = failure
 
-    def _finish_before_unreadable(self, failure: SkewlessError) -> None:
+    def _finish_before_unreadable(self) -> None:
         """Commit everything that precedes unreadable records, then raise their error."""
-        if self._on_loop.wait(self._assignment.in_flight_batches):
+        # Batches of other partitions may wait for a server without a time limit, and nothing is polled meanwhile.
+        if self._on_loop.wait(self._assignment.any_in_flight_of, self._unreadable.keys()):
             self._executor.room_available.wait(POLL_S)
             return
-        self._commit()
-        raise failure
+        # Revokes all partitions, as `_close` does: those batches must not begin another transaction.
+        self._commit(revoked=self._assignment.partitions)
+        raise next(iter(self._unreadable.values()))
 
     # Commit
 

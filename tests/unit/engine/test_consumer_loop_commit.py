@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 
 import pytest
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from helpers.engine import TOPIC, adopt, assign, at, consumer_thread
+from helpers.engine import TOPIC, adopt, assign, at, batch_of, consumer_thread
+from helpers.messages import message
 from laws.model_broker import Clock
 from laws.model_process import Ledger
 from skewless.engine.consumer_loop import ConsumerThread
@@ -320,6 +322,22 @@ def test_consumer_loop_failed_commit_before_unreadable_records_reads_them_again(
     setattr(producer, finder, False)
     thread._run_once()
     assert not thread._unreadable
+
+
+@pytest.mark.parametrize(("in_flight", "ends"), [(2, False), (3, True)])
+def test_consumer_loop_unreadable_records_wait_only_for_batches_of_their_partition(
+    in_flight: int,
+    ends: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    thread, producer = thread_of(Ledger(drain=False))
+    executor = thread._executor
+    assign(executor, {2: RestoredPartition(7, None), 3: RestoredPartition(9, None)})
+    executor.deliver(batch_of(executor, [message(9, partition=in_flight)], in_flight))
+    thread._unreadable[at(2)] = BrokerError("a record batch is damaged")
+    with pytest.raises(BrokerError, match="damaged") if ends else nullcontext():
+        thread._finish_before_unreadable()
+    assert producer.commits == ([[(2, 7), (3, 9)]] if ends else [])
+    assert bool(thread._assignment.partitions) != ends, "a batch that is processed later would begin a transaction"
 
 
 @pytest.mark.parametrize("failures", [[], [UnavailableError("no broker")]])
