@@ -22,7 +22,13 @@ from skewless.engine.start_checks import (
     checkpoints_of,
     created_again,
 )
-from skewless.errors import BrokerError, ConfigurationError, UnavailableError, UnreachableError
+from skewless.errors import (
+    BrokerError,
+    ConfigurationError,
+    TransactionAbortedError,
+    UnavailableError,
+    UnreachableError,
+)
 from skewless.kafka.admin.topics import require_equal_partitions
 from skewless.kafka.call_with_timeout import in_background, while_serving
 from skewless.kafka.consumer.broker_queries import BrokerQueries, LogRange
@@ -112,7 +118,7 @@ class AssignmentRestorer:
             # Before the request for ids, which needs a new client: while a database is down, `connect` raises at once.
             self._output.connect()
             topic_ids = in_background(self._read_ids)
-            self._check_partition_counts()
+            self._check_partition_counts(partitions)
             self._note_topic_ids(topic_ids.result())
             restored = self._read(partitions, serve)
         except UnavailableError as error:
@@ -135,10 +141,10 @@ class AssignmentRestorer:
             # If this process was replaced, a new producer would fence that of its successor.
             self._session.require_confirmation()
 
-    def _check_partition_counts(self) -> None:
-        """Check that the partition counts have not changed."""
+    def _check_partition_counts(self, assigned: Collection[TopicPartition]) -> None:
+        """Check that the partition counts have not changed, and that the assigned partitions exist."""
         # A static member that joins again gets its previous assignment without a rebalance, so it would not notice new
-        # partitions.
+        # partitions, or that a topic was created again with fewer.
         partition_counts = BrokerQueries(self._session.consumer).partition_counts()
         for source in self._inputs.values():
             partition_count = partition_counts.get(source.topic)
@@ -148,6 +154,12 @@ class AssignmentRestorer:
             if source.partitions is not None:
                 place = f"topic {source.topic}"
                 require_equal_partitions(partition_count, source.partitions, place, "it when this process began")
+        # Not at the first attempt: the broker that answers may not know new partitions yet.
+        if self._waiting_since is not None and any(
+            number >= partition_counts.get(topic, number + 1) for topic, number in assigned
+        ):
+            self._session.leave()
+            raise TransactionAbortedError("assigned partitions do not exist, joining again", rejoin=True)
 
     def _read_ids(self) -> Mapping[str, int]:
         """Return the ids of the input topics and of the changelog."""

@@ -316,6 +316,19 @@ async def test_start_checks_topic_created_again_during_the_run_ends_the_process(
     assert "or give the pipeline another name" in str(failure)
 
 
+async def test_start_checks_topic_created_again_with_fewer_partitions_within_the_session_is_refused(
+    broker: str,
+) -> None:
+    """The coordinator gives the restarted member its former assignment, which has partitions that do not exist."""
+    harness = Harness(broker, transport=TransportSettings(commit_interval_s=0.1, session_timeout_s=60))
+    harness.fill(RECORDS)
+    async with stage(harness):
+        await until(lambda: harness.count() == RECORDS)
+    harness.partitions = 2
+    await asyncio.to_thread(create_again, harness, "in")
+    assert "the topic was deleted and created again" in await refusal(harness)
+
+
 @pytest.mark.parametrize("kind", get_args(TopicKind))
 async def test_start_checks_topic_created_again_since_the_checkpoint_is_refused(
     copied: Harness, kind: TopicKind

@@ -100,6 +100,6 @@ class BrokerQueries:
 
 
 def _is_repeatable(error: KafkaError) -> bool:
-    # The group has assigned the partitions, so they exist. A broker that stops or starts may not know them yet, and a
-    # topic that is created again with fewer partitions ends the process by its id.
+    # The group has assigned the partitions, so they exist. A broker that stops or starts may not know them yet. If a
+    # topic was created again with fewer partitions, the caller notices it by their number.
     return is_transient(error) or error.code() == KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 - librdkafka's local codes are named so
