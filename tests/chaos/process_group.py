@@ -27,7 +27,13 @@ NO_BROKER = ("no Kafka broker answers", "no answer from Kafka")
 """Message of a process that cannot reach the broker at its start."""
 LAST_COMMIT = "the last commit failed"
 """Message of a process that stops and does not know whether its last commit is done."""
-DISTURBED = ("were lost", "abort and reset", "no broker is reachable", "Consumer group session timed out")
+DISTURBED = (
+    "were lost",
+    "abort and reset",
+    "no broker is reachable",
+    "a broker is not reachable",
+    "Consumer group session timed out",
+)
 """Messages of a process that joins its group again afterwards."""
 TOLERATED = (1, FENCED)
 """Exit codes that any process may have if `strict` is off."""

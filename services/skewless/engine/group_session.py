@@ -195,8 +195,10 @@ class GroupSession:
         """Handle an error event. librdkafka calls this from within poll() instead of returning a message."""
         if error.fatal():
             self._callback_failure = self._failure_of(error)
-        elif class_of(error) is ErrorClass.UNREACHABLE:
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's local codes are named so
             self.outage.warn(f"no broker is reachable, waiting: {error.str()}", kind="no broker")
+        elif class_of(error) is ErrorClass.UNREACHABLE:
+            self.outage.warn(f"a broker is not reachable: {error.str()}", kind="a broker")
         elif is_refused_login(error, self._options):
             self.outage.warn(f"a broker refuses this client: {error.str()}", kind="refused")
             self._refused = True

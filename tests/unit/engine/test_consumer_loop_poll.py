@@ -112,6 +112,20 @@ def test_consumer_loop_refused_login_is_the_end_if_brokers_refuse_new_clients_to
         thread._poll()
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (KafkaError._TRANSPORT, "a broker is not reachable: b2"),
+        (KafkaError._ALL_BROKERS_DOWN, "no broker is reachable, waiting: b2"),
+    ],
+)
+def test_group_session_one_lost_connection_is_not_reported_as_that_of_all_brokers(
+    code: int, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    thread_of(lambda _batch: None)._session._on_error(KafkaError(code, "b2"))
+    assert caplog.messages == [text]
+
+
 @pytest.mark.parametrize("expected", [False, True])
 def test_consumer_loop_requested_commit_is_sent_early(expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
     thread, commits = thread_of(lambda _batch: None), list[bool]()
