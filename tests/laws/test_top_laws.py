@@ -28,6 +28,7 @@ from skewless.asyncapi.document import document
 from skewless.stages.aggregator.ranker_step import RankerStep
 from skewless.stages.aggregator.ranking_step import RankingStep
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.wire.changelog import window_of
 from skewless.wire.headers import headers_with, watermarks_of
 from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import OutputRecord
@@ -417,3 +418,15 @@ def test_correction_by_a_partition_that_was_far_behind_in_an_earlier_bounded_run
     model.finish()
     check(model)
     assert msgspec.json.decode(model.topics["top"].latest()[b"0/1"])["count"] == 2
+
+
+def test_ranker_after_bounded_runs_in_one_commit_each_keeps_the_windows_of_the_last_one() -> None:
+    model = Model(replace(FINAL, retention_ms=20), [])
+    for run in range(4):
+        model.feed.append(Tuples(("a", "b"), 1, 1000 * run + 5, 0))
+        model.finish()
+        for stage in model.stages.values():
+            stage.rebalance(1, commit=True, now=model.now)
+    check(model)
+    left = model.topics["ranker-changelog"].latest()
+    assert {window_of(key) for key in left} == {3000}

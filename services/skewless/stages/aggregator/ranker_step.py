@@ -19,7 +19,7 @@ from skewless.algorithms.windowing.window import Emission, WholeWindow
 from skewless.algorithms.windowing.window_store import WholeWindowStore, WindowStore
 from skewless.engine.step import HistogramSample, Sample
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
-from skewless.stages.windowed_step import WindowedStep
+from skewless.stages.windowed_step import Input, WindowedStep
 from skewless.wire.aggregates import TOP_HEADERS, encode_json, top_type
 from skewless.wire.record import OutputRecord, public_timestamp
 from skewless.wire.top_candidates import CANDIDATES, candidates_json, encode_candidates
@@ -65,15 +65,25 @@ class RankerStep(AggregatorStep):
         )
         super().__init__(own, worker_partitions=aggregator_partitions, topic=topic)
         self._ranking = ranking
+        self._aggregator_partitions = aggregator_partitions
+        self._newest: dict[str, int] = {}
+        """Start of the newest window of which each partition of the aggregator has sent a list to this process."""
         # The results are copied, so that they keep all their digits.
         fields: list[tuple[str, Any]] = [(part, str) for part in ("key", *rules.key_parts)]
         row_type = msgspec.defstruct("Row", [*fields, *((result.name, msgspec.Raw) for result in rules.results)])
         self._decode: Callable[[bytes], list[Any]] = msgspec.json.Decoder(list[row_type]).decode  # type: ignore[valid-type]
         self._top_type = top_type(rules.results, rules.numbers, rules.key_parts)
 
+    def _merge(self, input_: Input, partials: pa.Table) -> pa.Table | None:
+        for partition, window in zip(partials["key"].to_pylist(), partials["pane"].to_pylist(), strict=True):
+            self._newest[partition] = max(window, self._newest.get(partition, window))
+        return super()._merge(input_, partials)
+
     def _reached(self, windows: WindowStore) -> int:  # noqa: ARG002 - as its superclass
-        """Return no time: a partition of the aggregator may be far behind the newest window, and correct others."""
-        return MIN_WATERMARK
+        """Return the lowest such time of the aggregator's partitions, of which one may be far behind the others."""
+        if len(self._newest) < self._aggregator_partitions:
+            return MIN_WATERMARK  # this process has no list of one of them
+        return min(self._newest.values()) - self._rules.lateness_ms
 
     def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:
         """Yield one record for each rank that has changed, and store the ranks in the window."""
