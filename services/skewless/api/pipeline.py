@@ -128,10 +128,13 @@ class Pipeline:
         Raises ConfigurationError if the file of the pipeline has other settings than when it was loaded, or if
         `log_dir` cannot be written to.
         """
-        logs = logs_folder(self.name, log_dir)
         file = self._file
-        if file is not None and loader.load(file, os.environ | self._variables) != self._settings:
-            raise ConfigurationError(f"{file}: has other settings than when it was loaded: load it again")
+        # Compared as data: two models may differ in what they have already warned of.
+        if file is not None and (
+            loader.load(file, os.environ | self._variables).model_dump() != self._settings.model_dump()
+        ):
+            raise ConfigurationError(f"{file}: it, or the environment, has changed since it was loaded: load it again")
+        logs = logs_folder(self.name, log_dir)
         if file is None:  # a file in the current folder is not that of this pipeline
             file = logs.absolute() / f"{self.name}.settings.yaml"  # the folder may have a pipeline file of the user
             file.write_text(self.to_yaml(), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import tempfile
 import threading
 import time
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import UnreachableError
+from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local.folders import create_named
 from skewless.lab.local.supervisor import Event, Supervisor
 from skewless.operations.data_quality import MAX_LATE_SHARE
@@ -158,5 +159,7 @@ def logs_folder(pipeline: str, folder: str | Path | None) -> Path:
     """
     if folder is None:
         return Path(tempfile.mkdtemp(prefix=f"skewless-{pipeline}-"))
+    if not isinstance(folder, str | os.PathLike):
+        raise ConfigurationError(f"log_dir: {folder!r} is not the path of a folder")
     create_named("log_dir", Path(folder))
     return Path(folder)

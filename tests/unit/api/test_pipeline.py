@@ -16,6 +16,7 @@ import skewless as sk
 from helpers.docs_blocks import ROOT, blocks
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.config import loader
+from skewless.parsing.formats.schema_format import SchemaFormatSettings
 
 PAGE = ROOT / "docs" / "how-to" / "python.md"
 HEAVY = ("click", "pydantic", "numpy", "confluent_kafka", "pyarrow", "yaml")
@@ -288,8 +289,24 @@ def test_pipeline_up_file_that_has_changed_since_it_was_loaded_is_refused(tmp_pa
     pipeline = sk.Pipeline.load(file, aggregator={"window_s": 5})
     pipeline.up(log_dir=tmp_path)
     file.write_text("name: p\nsource: {topic: other}\nrouter: {workers: 2}\n")
-    with pytest.raises(sk.ConfigurationError, match=r"pipeline.yaml: has other settings than when it was loaded"):
+    with pytest.raises(sk.ConfigurationError, match=r"pipeline.yaml: it, or the environment, has changed since it was"):
         pipeline.up(log_dir=tmp_path)
+
+
+def test_pipeline_up_accepts_settings_that_have_warned_of_a_schema(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    splitter = "{format: avro, key: {field: k}, value: {}, time: {}}"
+    file.write_text(f"name: p\nsource: {{topic: t}}\nsplitter: {splitter}\nregistry: {{url: 'http://127.0.0.1:1'}}\n")
+    pipeline = sk.Pipeline.load(file)
+    settings = pipeline.settings.splitter.format.resolved()
+    assert isinstance(settings, SchemaFormatSettings)
+    settings.warn_once("a field is missing")
+    pipeline.up(log_dir=tmp_path)
+
+
+def test_pipeline_up_log_dir_of_another_type_is_refused() -> None:
+    with pytest.raises(sk.ConfigurationError, match=r"^log_dir: 5 is not the path of a folder"):
+        sk.Pipeline("clicks").up(log_dir=5)  # type: ignore[arg-type] # as a user may
 
 
 def test_pipeline_up_leaves_a_file_in_the_folder_of_logs_as_it_is(tmp_path: Path) -> None:
