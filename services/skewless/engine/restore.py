@@ -158,6 +158,7 @@ class AssignmentRestorer:
         if self._waiting_since is not None and any(
             number >= partition_counts.get(topic, number + 1) for topic, number in assigned
         ):
+            self._waiting_since = None
             self._session.leave()
             raise TransactionAbortedError("assigned partitions do not exist, joining again", rejoin=True)
 

@@ -97,12 +97,13 @@ def leftovers(settings: PipelineSettings, database: Database | None, report: Cal
     database refuses or does not answer.
     """
     groups, admin = GroupReader(settings.kafka), Admin(settings.kafka)
-    partition_counts = admin.partition_counts()
+    visible = admin.partition_counts()
     # Without the right to describe a topic, it looks as if it were gone.
     needed = (settings.topic(row.name) for row in topology.needed_topics(settings))
-    admin.check_visible([name for name in needed if name not in partition_counts])
-    # After the topics, because Kafka says at once that they may not be described.
+    admin.check_visible([name for name in needed if name not in visible])
+    # After this check, because Kafka says at once that topics may not be described.
     wait_until_stopped(settings, report)
+    partition_counts = admin.partition_counts()
     users = set(settings.user_topics.values())
     own = settings.own_topics
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]

@@ -27,6 +27,8 @@ from skewless.schema_registry.schema import Schema
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 NAMED = "__named_schemas"
 """Entry in which fastavro keeps the named types of a parsed schema."""
+ROOT = "_skewless_root"
+"""Name of the record around a parsed schema. No type of a user has it."""
 VALUE = "value"
 """The field of the record in which a parsed schema is."""
 MAX_DIGITS = 10**6
@@ -168,7 +170,7 @@ def parse(schema: Schema) -> ParsedSchema:
     try:
         _parse_references(schema, lenient)
         fields = [{"name": VALUE, "type": json.loads(schema.text)}]
-        root = lenient({"type": "record", "name": "_Root", "fields": fields})
+        root = lenient({"type": "record", "name": ROOT, "fields": fields})
     except (SchemaParseException, UnknownType, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     return ParsedSchema(root, named)
