@@ -39,20 +39,19 @@ def problems(*args: Any, **arguments: Any) -> tuple[str, ...]:
     return raised.value.problems
 
 
+def printed_by(program: str) -> str:
+    """Run a program in a process of its own, and return what it prints."""
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.check_output([sys.executable, "-c", program], text=True, env=environment)
+
+
 def test_import_of_the_package_imports_nothing_expensive_until_a_name_is_used() -> None:
     program = (
         f"import sys, skewless as sk; early = [name for name in {HEAVY} if name in sys.modules]; "
         "missing = [name for name in sk.__all__ if not hasattr(sk, name)]; "
         "print(early, missing, set(sk.__all__) - set(dir(sk)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    assert done.stdout == "[] [] set()\n"
+    assert printed_by(program) == "[] [] set()\n"
 
 
 def test_package_without_pyspark_has_all_names_and_batch_names_the_extra() -> None:
@@ -61,15 +60,9 @@ def test_package_without_pyspark_has_all_names_and_batch_names_the_extra() -> No
         "try: sk.Pipeline('t').batch(None)\n"
         "except sk.ConfigurationError as error: print(error)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    assert done.stdout.startswith("PySpark cannot be imported (")
-    assert "install Skewless with its extra `spark`" in done.stdout
+    printed = printed_by(program)
+    assert printed.startswith("PySpark cannot be imported (")
+    assert "install Skewless with its extra `spark`" in printed
 
 
 def test_package_unknown_name_is_an_attribute_error() -> None:
