@@ -125,8 +125,8 @@ class Pipeline:
         The topics are created. Logs are written to `log_dir`, by default a temporary folder. With `take_over`, the run
         replaces processes of the pipeline that run already; otherwise it then raises FencedError.
 
-        Raises ConfigurationError if the file of the pipeline has other settings than when it was loaded, or if
-        `log_dir` cannot be written to.
+        Raises ConfigurationError if the file or the environment has other settings than when the pipeline was loaded,
+        or if `log_dir` cannot be written to.
         """
         file = self._file
         # Compared as data: two models may differ in what they have already warned of.

@@ -80,9 +80,9 @@ class RankerStep(AggregatorStep):
         return super()._merge(input_, partials)
 
     def _reached(self, windows: WindowStore) -> int:  # noqa: ARG002 - as its superclass
-        """Return the lowest such time of the aggregator's partitions, of which one may be far behind the others."""
+        """Return the watermark of the slowest partition of the aggregator, whose windows may still change."""
         if len(self._newest) < self._aggregator_partitions:
-            return MIN_WATERMARK  # this process has no list of one of them
+            return MIN_WATERMARK  # that of a partition without a list in this process is unknown
         return min(self._newest.values()) - self._rules.lateness_ms
 
     def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:

@@ -170,7 +170,7 @@ class AggregatorStep(WindowedStep):
         return None if windows.newest is None else windows.newest - self._rules.lateness_ms
 
     def _oldest(self, emission: Emission) -> int:
-        """Return the oldest start of a result."""
+        """Return the start of the oldest window of a result."""
         return emission.window
 
     def _check_retention(self, window: int, now: int) -> None:
