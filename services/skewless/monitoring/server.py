@@ -139,7 +139,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handle a new connection. Shuts down the oldest connections if there are too many."""
         # A probe cannot be preferred, because the path is known only after the request is read.
-        for oldest in list(self._deadlines)[: len(self._deadlines) - MAX_CONNECTIONS + 1]:
+        for oldest in list(self._deadlines)[: max(0, len(self._deadlines) - MAX_CONNECTIONS + 1)]:
             self._shut_down(oldest)
         self._deadlines[request] = time.monotonic() + REQUEST_S
         super().process_request(request, client_address)

@@ -203,6 +203,14 @@ def test_probes_slow_connections_are_open_answer_at_once(connections: int, monke
         assert get_json(port, "/readyz")[0] == 503  # it has no partitions, and reports this
 
 
+def test_metrics_server_as_many_connections_as_allowed_stay_open() -> None:
+    with listening() as port, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(connect(port)) for _ in range(server.MAX_CONNECTIONS)]
+        for connection in connections:
+            connection.sendall(b"HEAD /metrics HTTP/1.0\r\n\r\n")
+            assert b"200 OK" in connection.recv(65536)
+
+
 def test_probes_scrapes_hang_answer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "REQUEST_S", 10 * ANSWER_S)
     release, hanging = threading.Event(), threading.Semaphore(0)
