@@ -147,9 +147,9 @@ All other rows are stored.
 - Otherwise delete the rows of the table when you have read them. Nothing else does. `skewless sink check` counts them.
 """,
     "SkewlessJoinStopped": """
-Everything in a partition of one topic is read, and records of the other topic wait for it: they might still get a
-partner. So the join decides nothing further for this partition number. `/readyz` of its processes names the
-partitions.
+Everything in a partition of one topic is read, its watermark does not advance, and records of the other topic wait for
+it: they might still get a partner. So the join decides nothing further for this partition number. `/readyz` of its
+processes names the partitions.
 
 - Does the producer of this topic still run, and does it write to all partitions? *Lag by partition* in *Stage* is
   0 for one that receives nothing.

@@ -140,6 +140,7 @@ def test_repartitioned_join_whose_buffer_is_full_reads_on_when_the_empty_partiti
     assert tested.wrong_repartitioned() == {}
 
 
+@pytest.mark.thorough
 def test_join_silent_partition_is_named_by_the_readiness_page(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path)
     tested.send(Side.LEFT, [Event("1", START_MS), Event("3", START_MS)])

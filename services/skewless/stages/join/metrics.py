@@ -40,8 +40,8 @@ METRICS = (
     ),
     Metric(
         "skewless_join_silent_partitions",
-        "Partitions that hold records of the other side back: their watermark is the lowest, and everything in them is"
-        " read.",
+        "Partitions that hold records of the other side back: everything in them is read, and their watermark has not"
+        " advanced for a minute.",
         labels=("side",),
     ),
 )

@@ -31,6 +31,9 @@ from skewless.wire.topic_partition import TopicPartition
 
 ASK_INTERVAL_MS = 5_000
 """Time between two requests of a join that cannot read on."""
+SILENT_MS = 60_000
+"""Time without a higher watermark after which a partition is silent. In a join that keeps up, all partitions are at
+their ends after most commits, and the newest records wait for those that come next."""
 UNMATCHED_TOPICS = {Side.LEFT: "unmatched-left", Side.RIGHT: "unmatched-right"}
 
 
@@ -90,6 +93,15 @@ class _Source(PartitionActivity):
     """Those that had ended before the assignment, and have no records that were not written to this partition then."""
     at_end: bool = False
     """Whether the last flush found everything read."""
+    last_watermark: int | None = None
+    """Watermark at the last flush."""
+    unchanged_since_ms: int = 0
+    """Wall-clock time since which flushes found this watermark. 0: before the first one."""
+
+    def observe_watermark(self, watermark: int | None, now: int) -> None:
+        """Note the watermark at a flush."""
+        if watermark != self.last_watermark or not self.unchanged_since_ms:
+            self.last_watermark, self.unchanged_since_ms = watermark, now
 
 
 class JoinStep(MultiInputStep):
@@ -103,6 +115,7 @@ class JoinStep(MultiInputStep):
         self._alignment: Alignment[TopicPartition] = Alignment(rules.max_drift_ms, rules.buffer_records)
         self._blocked: frozenset[TopicPartition] = frozenset()
         self._stalled: str | None = None
+        self._silent: list[TopicPartition] = []
         self._waiting: tuple[str, ...] = ()
         self.first_states: Callable[[Side], Mapping[int, WatermarkState]] = lambda _side: {}
         """Returns what is known of partitions of the user's topic before their first report is read: a bound of the
@@ -161,7 +174,7 @@ class JoinStep(MultiInputStep):
         """Drop the state of the partition, and of its pair."""
         self._sources.pop(partition, None)
         self._joins.pop(partition.partition, None)
-        self._blocked, self._stalled, self._waiting = frozenset(), None, ()
+        self._blocked, self._stalled, self._silent, self._waiting = frozenset(), None, [], ()
         # The next assignment may hold more records. They must not count as an excess over those of this one.
         self._alignment = Alignment(self._rules.max_drift_ms, self._rules.buffer_records)
 
@@ -382,9 +395,11 @@ class JoinStep(MultiInputStep):
                 expired = join.expire_all(side) if ended else join.expire(side)
                 yield from self._unmatched_records(number, side, expired)
             for side, source in sources.items():
+                source.observe_watermark(join.watermark(side), now)
                 yield from self._changelog(number, side, source, join)
         self._align()
-        self._waiting = tuple(map(self._silence, self._silent()))
+        self._silent = [partition for partition in self._sources if self._is_silent(partition, now)]
+        self._waiting = tuple(map(self._silence, self._silent))
 
     def _changelog(self, number: int, side: Side, source: _Source, join: WindowJoin) -> Iterator[OutputRecord]:
         changed = join.held(side).changed_blocks()
@@ -436,7 +451,6 @@ class JoinStep(MultiInputStep):
         yield Sample("skewless_join_pairs_total", (), self._pairs)
         yield HistogramSample("skewless_join_wait_seconds", (), self._waits)
         yield Sample("skewless_join_buffer_limit_records", (), self._rules.buffer_records)
-        silent = self._silent()
         for side in Side:
             held = [join.held(side) for join in self._joins.values()]
             for name, value in (
@@ -445,17 +459,16 @@ class JoinStep(MultiInputStep):
                 ("held_records", sum(map(len, held))),
                 ("held_bytes", sum(records.bytes for records in held)),
                 ("paused_partitions", sum(self._side(partition) is side for partition in self._blocked)),
-                ("silent_partitions", sum(self._side(partition) is side for partition in silent)),
+                ("silent_partitions", sum(self._side(partition) is side for partition in self._silent)),
             ):
                 yield Sample(f"skewless_join_{name}", (side.value,), value)
 
-    def _silent(self) -> list[TopicPartition]:
-        """Return the partitions at their end that records of the other side wait for."""
-        return [
-            partition
-            for partition, source in self._sources.items()
-            if source.at_end and source.is_active and len(self._join_of(partition).held(self._side(partition).opposite))
-        ]
+    def _is_silent(self, partition: TopicPartition, now: int) -> bool:
+        """Return whether the partition is at its end, and records of the other side wait for its time to advance."""
+        source = self._sources[partition]
+        held = self._join_of(partition).held(self._side(partition).opposite)
+        is_stuck = abs(now - source.unchanged_since_ms) >= SILENT_MS  # the clock may be set back
+        return is_stuck and source.at_end and source.is_active and len(held) > 0
 
     def _silence(self, partition: TopicPartition) -> str:
         side = self._side(partition)

@@ -21,7 +21,7 @@ from skewless.engine.step import HistogramSample
 from skewless.errors import BrokerError
 from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
-from skewless.stages.join.step import JoinStep
+from skewless.stages.join.step import SILENT_MS, JoinStep
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -251,12 +251,26 @@ def test_join_step_silent_side_decides_nothing_and_is_visible() -> None:
         run.now += 10**6
         assert written(run.flush(at_end=[RIGHT]), "unmatched-left") == []
     samples = run.metrics()
-    assert samples["skewless_join_silent_partitions", "right"] == 1
+    assert [samples["skewless_join_silent_partitions", side.value] for side in Side] == [0, 1]
     assert samples["skewless_join_held_records", "left"] == 100
     (waiting,) = run.step.waiting
     assert waiting.startswith("100 left records wait for topic clicks, of which everything is read, in partition 0: ")
     run.append(RIGHT, record("x", 1_000))
     run.flush(at_end=[RIGHT])
+    assert run.step.waiting == ()
+
+
+def test_join_step_that_keeps_up_has_no_silent_partitions_while_records_wait() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    run.flush(at_end=Side)
+    for time in range(0, 2 * SILENT_MS, SILENT_MS // 2):
+        run.now = NOW + time
+        for side in Side:
+            run.append(side, record(f"{side}{time}", time))
+        run.flush(at_end=Side)
+        samples = run.metrics()
+        assert [samples["skewless_join_held_records", side.value] for side in Side] == [1, 1]
+        assert [samples["skewless_join_silent_partitions", side.value] for side in Side] == [0, 0]
     assert run.step.waiting == ()
 
 

@@ -13,6 +13,7 @@ from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_stage import NOW, JoinRun, record, step_rules
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.stages.join.step import SILENT_MS
 from skewless.stages.repartition.step import RepartitionRules, RepartitionStep
 from skewless.wire.record import OutputRecord
 
@@ -147,6 +148,9 @@ def test_join_step_silent_partition_of_a_repartitioned_topic_is_named() -> None:
     run = JoinRun(step_rules(PLAIN, merged_partitions=dict.fromkeys(Side, 2)))
     run.append(Side.LEFT, *feed(step, 0, record("a", 50)), *feed(step, 1, record("b", 5)), *step.flush(NOW))
     run.append(Side.RIGHT, *feed(left_stage(), 0, record("c", 90)))
+    run.flush(at_end=[Side.LEFT])
+    run.now += SILENT_MS
+    run.append(Side.LEFT, *feed(step, 0, record("d", 70)), *step.flush(run.now))
     run.flush(at_end=[Side.LEFT])
     (waiting,) = run.step.waiting
     assert waiting.startswith("1 right records wait for topic impressions, of which everything is read, in partition 1")
