@@ -82,7 +82,9 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         ),
         most_loaded_panel(" See the dashboard *Load balance*."),
         stat_panel(
-            PanelDescription("Lag in time", "Age of the oldest record of any stage that is not processed.", "s", 4, 4),
+            PanelDescription(
+                "Lag in time", "Age of the oldest record that is not processed. Results have none.", "s", 4, 4
+            ),
             Query(maximum(select("skewless_consumer_lag_seconds")), "lag"),
             limits=(60, 600),
         ),
@@ -161,7 +163,9 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         ),
         line_panel(
             PanelDescription(
-                "Lag in time by stage", "Age of the oldest record of each stage that is not processed.", "s"
+                "Lag in time by stage",
+                "Age of the oldest record of each stage that is not processed. Stages that read results have none.",
+                "s",
             ),
             Query(maximum(select("skewless_consumer_lag_seconds"), "stage"), "{{stage}}"),
         ),

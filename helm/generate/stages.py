@@ -99,6 +99,7 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
         **_other_inputs(stage),
         "partitions": ["one"] if stage.singleton else list(kinds),
         "lagPerPartition": LAG_OF_COLUMNS if _reads_columns(stage) else LAG_OF_ROWS,
+        **({"readsResults": True} if stage.reads_results else {}),
         "credentials": [
             {
                 "env": f"{PREFIX}{'__'.join(path).upper()}",

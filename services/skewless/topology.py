@@ -149,6 +149,11 @@ class Stage:
         return all(partitions_of(name) == "source" for name in self.all_inputs)
 
     @property
+    def reads_results(self) -> bool:
+        """Whether it reads results. Their timestamps in Kafka are event times, which do not show how long they wait."""
+        return any(name not in USER_TOPICS and topic(name).public for name in self.all_inputs)
+
+    @property
     def input(self) -> str:
         """The only input. Raises ValueError for a stage with several inputs."""
         (name,) = self.inputs

@@ -32,7 +32,8 @@ def notes(report: PipelineStatus) -> Iterator[tuple[str, str]]:
 
 def stage_cells(stage: StageStatus, report: PipelineStatus) -> tuple[str, ...]:
     """Return the lag and the event time of a stage, under STAGE_COLUMNS."""
-    lag = duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-"
+    age_s = lag_s(stage, report.time_ms)
+    lag = duration(age_s) if stage.lag_records and age_s is not None else "-"
     return f"{stage.lag_records:,}", lag, _watermark(stage), _behind(stage, report)
 
 

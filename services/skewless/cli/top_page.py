@@ -10,7 +10,7 @@ from skewless.cli.status_text import STAGE_COLUMNS, notes, recent_counts, stage_
 from skewless.cli.top_view import COLUMNS, key_count, key_rows, rate
 from skewless.operations.live_page.cards import Card, CardTable, bars
 from skewless.operations.results.selection import ResultRecord
-from skewless.operations.status import PipelineStatus, lag_s, processes
+from skewless.operations.status import PipelineStatus, largest_lag_s, processes
 from skewless.times import instant_text
 
 
@@ -47,7 +47,7 @@ def _figures(report: PipelineStatus) -> Iterator[tuple[str, str]]:
         yield "grouping", load.grouping
         yield "keys in the tick", key_count(load)
         yield "tick", f"{iso(load.tick_start)}, {duration((load.tick_end - load.tick_start) / 1000)}"
-    yield "lag", duration(max((lag_s(each, report.time_ms) for each in report.stages if each.lag_records), default=0.0))
+    yield "lag", duration(largest_lag_s(report))
     if report.open_windows is not None:
         yield "open windows", f"{report.open_windows:,}"
     yield "read at", iso(report.time_ms)

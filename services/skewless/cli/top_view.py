@@ -19,7 +19,7 @@ from skewless.cli.plain_text import duration, iso, printable
 from skewless.cli.status_text import STAGE_COLUMNS, notes, recent_counts, stage_cells
 from skewless.errors import SkewlessError
 from skewless.operations.live_page.cards import level
-from skewless.operations.status import PipelineStatus, lag_s, processes
+from skewless.operations.status import PipelineStatus, largest_lag_s, processes
 from skewless.wire.distribution import TickDistribution
 
 NUMBERS_WIDTH = 46
@@ -37,10 +37,9 @@ def summary(report: PipelineStatus) -> str:
     balance = f"{rate(load):,.1f} tuples/s, max/avg {load.max_over_avg:.2f}" if load else "no load yet"
     if load and report.state == "finished":
         balance = f"last tick {iso(load.tick_start)}, max/avg {load.max_over_avg:.2f}"
-    lag = max((lag_s(stage, report.time_ms) for stage in report.stages if stage.lag_records), default=0.0)
     problems = "".join(f"; problem: {problem}" for problem in report.problems)
     problems += "".join(f"; warning: {warning}" for warning in report.warnings)
-    return f"{report.pipeline} {report.state}, {balance}, lag {duration(lag)}{problems}"
+    return f"{report.pipeline} {report.state}, {balance}, lag {duration(largest_lag_s(report))}{problems}"
 
 
 def rate(load: TickDistribution) -> float:

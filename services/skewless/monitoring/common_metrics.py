@@ -115,7 +115,9 @@ PARTITIONS = (
     Metric(
         "skewless_consumer_lag_seconds",
         "Age of the oldest record of a partition that is not processed, by the timestamps in Kafka; 0 without lag. If"
-        " producers set the event time as the timestamp, as for recorded data, it includes the age of the data.",
+        " producers set the event time as the timestamp, as for recorded data, it includes the age of the data. That of"
+        " a pair of a join is its left time. Absent for stages that read results, because the timestamp of a result is"
+        " the start of its window.",
         labels=("partition",),
     ),
     Metric(

@@ -87,6 +87,9 @@ class MetricsReader:
         yield from _client("consumer", executor.statistics.consumer)
         yield from _client("producer", output.client)
         yield from _partitions(executor, executor.step.label_of)
+        if not topology.stage(self._stage).reads_results:
+            for partition, age_s in executor.lag_s.items():
+                yield Sample("skewless_consumer_lag_seconds", (executor.step.label_of(partition),), age_s)
         yield from executor.step.collect_metrics()
         yield from output.collect_metrics()
         if self._stage in BUSY.stages:
@@ -138,8 +141,6 @@ def _partitions(executor: StepExecutor, label: Callable[[TopicPartition], str]) 
         yield Sample("skewless_assigned_partitions", (state,), count)
     for partition, records in executor.lag.items():
         yield Sample("skewless_consumer_lag_records", (label(partition),), records)
-    for partition, seconds in executor.lag_s.items():
-        yield Sample("skewless_consumer_lag_seconds", (label(partition),), seconds)
     for partition, (start, end) in executor.log_ranges.items():
         if start >= 0:  # librdkafka has it from its first report on
             yield Sample("skewless_log_start_offset", (label(partition),), start)

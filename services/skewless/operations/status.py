@@ -408,8 +408,8 @@ def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | Non
         if process and not (stage.group.members or stage.readiness) and (stage.lag_records or not is_ending):
             unprocessed = f"; unprocessed records: {stage.lag_records:,}" if stage.lag_records else ""
             yield f"{process}: no process runs{unprocessed}"
-        if max_lag_s is not None and lag_s(stage, now_ms) > max_lag_s:
-            age_s = lag_s(stage, now_ms)
+        age_s = lag_s(stage, now_ms)
+        if max_lag_s is not None and age_s is not None and age_s > max_lag_s:
             yield f"{stage.name}: the oldest unprocessed record is {age_s:,.0f} s old, more than {max_lag_s:g} s"
 
 
@@ -526,9 +526,19 @@ def as_json(report: PipelineStatus) -> dict[str, Any]:
     }
 
 
-def lag_s(stage: StageStatus, now_ms: int) -> float:
-    """Return the age of the oldest unprocessed record in seconds, by its Kafka timestamp; 0 if there is none."""
+def lag_s(stage: StageStatus, now_ms: int) -> float | None:
+    """Return the age of the oldest unprocessed record in seconds, by its Kafka timestamp; 0 if there is none.
+
+    None for a stage that reads results, whose timestamps are event times.
+    """
+    if topology.stage(stage.name).reads_results:
+        return None
     return 0.0 if stage.oldest_unprocessed_ms is None else max(0.0, (now_ms - stage.oldest_unprocessed_ms) / 1000)
+
+
+def largest_lag_s(report: PipelineStatus) -> float:
+    """Return the age of the oldest unprocessed record of any stage in seconds, as `lag_s` does; 0 if there is none."""
+    return max((lag_s(stage, report.time_ms) or 0.0 for stage in report.stages if stage.lag_records), default=0.0)
 
 
 def behind_s(stage: StageStatus, newest_event_ms: int | None) -> float | None:
@@ -545,14 +555,14 @@ def processes(stage: StageStatus, pipeline: str) -> list[str]:
 
 
 def _stage_json(stage: StageStatus, report: PipelineStatus) -> dict[str, Any]:
-    state = stage.event_time
+    state, age_s = stage.event_time, lag_s(stage, report.time_ms)
     return {
         "stage": stage.name,
         "processes": processes(stage, report.pipeline),
         "group_state": stage.group.state,
         "not_ready": {process: list(reasons) for process, reasons in stage.readiness.items() if reasons},
         "lag_records": stage.lag_records,
-        "lag_s": round(lag_s(stage, report.time_ms), 3),
+        "lag_s": None if age_s is None else round(age_s, 3),
         "lag_by_partition": {topic: {str(p): lag for p, lag in lags.items()} for topic, lags in stage.lag.items()},
         "watermark_ms": None if state.watermark == MAX_WATERMARK else state.watermark,
         "ended": stage.has_ended,

@@ -327,6 +327,16 @@ def test_metrics_reader_clients_are_shown_once_they_have_reported() -> None:
     assert values["skewless_client_throttle_seconds_total", ("producer",)] == 0.5
 
 
+@pytest.mark.parametrize(("stage", "ages"), [("router", [3.0]), ("sink", []), ("ranksink", []), ("mirror", [])])
+def test_metrics_reader_stage_that_reads_results_has_no_lag_in_seconds(
+    monkeypatch: pytest.MonkeyPatch, stage: str, ages: list[float]
+) -> None:
+    wiring = wired("router")
+    monkeypatch.setattr(type(wiring.executor), "lag_s", {at(0): 3.0})
+    values = read(stage, wiring)
+    assert [value for (name, _), value in values.items() if name == "skewless_consumer_lag_seconds"] == ages
+
+
 def test_metrics_reader_restore_in_progress_has_what_remains() -> None:
     wiring = wired("aggregator")
     wiring.restore_progress.update("changelog", 0, 40)

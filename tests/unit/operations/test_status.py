@@ -17,6 +17,7 @@ from skewless.algorithms.grouping import KeyBatch, create
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
 from skewless.algorithms.windowing.sessions import SessionWindows
+from skewless.cli.status_text import stage_cells
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -133,6 +134,16 @@ def test_problems_record_older_than_the_limit_is_one() -> None:
     late = stage("worker", lag={0: 1}, oldest_unprocessed_ms=NOW - 61_000)
     assert problems(late) == problems(late, max_lag_s=61) == []
     assert problems(late, max_lag_s=60) == ["worker: the oldest unprocessed record is 61 s old, more than 60 s"]
+
+
+@pytest.mark.parametrize("name", ["sink", "ranksink", "mirror"])
+def test_problems_results_have_no_lag_in_seconds_because_their_timestamp_is_that_of_their_window(name: str) -> None:
+    behind = stage(name, lag={0: 1}, oldest_unprocessed_ms=NOW - 3_600_000)
+    assert problems(behind, max_lag_s=60) == []
+    report = PipelineStatus("p", NOW, [behind], None, None, {}, 300.0, None)
+    assert status.largest_lag_s(report) == 0
+    assert status.as_json(report)["stages"][0]["lag_s"] is None
+    assert stage_cells(behind, report)[:2] == ("1", "-")
 
 
 def test_waits_partition_without_new_records_is_named() -> None:

@@ -51,7 +51,8 @@ INTERVAL_S = 2.0
     "--max-lag",
     type=Duration(),
     metavar="TIME",
-    help="Age of an unprocessed record, by its Kafka timestamp, above which it is a problem.  [default: none]",
+    help="Age of an unprocessed record, by its Kafka timestamp, above which it is a problem. Results"
+    " that the sink or the mirror has not read do not count.  [default: none]",
 )
 def status(  # noqa: PLR0913 - the options of the command
     file: Path | None,
