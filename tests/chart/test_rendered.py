@@ -374,25 +374,24 @@ def test_spark_job_name_changes_with_each_change_of_its_specification(render: Re
     assert name() != name("spark.memory=2g")
 
 
-OF_DRIVERS = {"reports", "spark"}
-"""Volumes that executors do not need."""
+CLAIM = "spark.reports.volume.persistentVolumeClaim.claimName=reports"
 
 
 @pytest.mark.parametrize("name", ["oauthbearer-keda", "registry", "strimzi-tls"])
 def test_executor_pods_have_the_files_and_the_variables_of_the_user_as_their_driver(render: Render, name: str) -> None:
     master = "spark.master=k8s://https://kubernetes.default.svc"
     variable = ("spark.extraEnv[0].name=AWS_REGION", "spark.extraEnv[0].value=eu-west-1")
-    objects = render(CHART / "ci" / f"{name}.yaml", "spark.jobs.audit.enabled=true", master, *variable)
+    objects = render(CHART / "ci" / f"{name}.yaml", "spark.jobs.audit.enabled=true", master, CLAIM, *variable)
     (driver,) = (spec for job, spec in pods(objects) if "-audit-" in job)
     (template,) = (found["data"]["executor.yaml"] for found in objects if "executor.yaml" in found.get("data", {}))
     executor = yaml.safe_load(template)["spec"]
     # Spark mounts a folder of its own at the path of another volume than this one, which Kubernetes refuses.
     renamed = {"tmp": "spark-local-dir-1"}
     files, mounts = (
-        [each | {"name": renamed.get(each["name"], each["name"])} for each in found if each["name"] not in OF_DRIVERS]
+        [each | {"name": renamed.get(each["name"], each["name"])} for each in found if each["name"] != "spark"]
         for found in (driver["volumes"], driver["containers"][0]["volumeMounts"])
     )
-    assert {volume["name"] for volume in files} == {"pipeline", "tls", "spark-local-dir-1"}
+    assert {volume["name"] for volume in files} == {"pipeline", "tls", "spark-local-dir-1", "reports"}
     assert (executor["volumes"], executor["containers"][0]["volumeMounts"]) == (files, mounts)
     assert executor["containers"][0]["env"] == [{"name": "AWS_REGION", "value": "eu-west-1"}]
 

@@ -20,6 +20,11 @@ imagePullSecrets:
 {{- range .Values.spark.jobs }}{{ if and .enabled (hasPrefix "k8s://" $.Values.spark.master) }}true{{ end }}{{ end }}
 {{- end }}
 
+{{/* Not empty if tasks write files into the volume of the reports. Those of `plan`, and of a batch into a topic, write none. */}}
+{{- define "skewless.sparkWritesReports" -}}
+{{- range omit .Values.spark.jobs "plan" }}{{ if and .enabled (not (contains "--out" (join " " .args))) }}true{{ end }}{{ end }}
+{{- end }}
+
 {{/* Options of a driver in a pod that starts executors in pods. */}}
 {{- define "skewless.sparkKubernetesOptions" -}}
 - --conf=spark.driver.host=$(POD_IP)
