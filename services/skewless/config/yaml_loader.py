@@ -1,7 +1,8 @@
-"""Reads YAML files of settings. Repeated names are errors, dates stay text, and errors quote nothing of the file."""
+"""Reads YAML files of settings. Repeated names are errors, and errors quote nothing of the file."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,27 @@ from skewless.errors import ConfigurationError
 MAX_DEPTH = 100
 """Maximum levels of nesting. PyYAML recurses, so without a limit it would exceed the interpreter's stack."""
 
+PLAIN_VALUES = {
+    "null": r"null|Null|NULL|~|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+",
+    "float": r"(?:[-+]?[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    "merge": r"<<",
+}
+"""Patterns of the values without quotes that are not text, by type.
+
+YAML 1.1 and YAML 1.2 read these values alike, so PyYAML writes texts that match with quotes. YAML 1.1 alone would also
+change the country `NO` and the code `01067`.
+"""
+
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but dates stay text for the setting to parse, and a repeated name is an error."""
+    """PyYAML's safe loader, but only `PLAIN_VALUES` are not text, and a repeated name is an error."""
 
     depth = 0
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        None: [(f"tag:yaml.org,2002:{kind}", re.compile(f"(?:{text})\\Z")) for kind, text in PLAIN_VALUES.items()]
     }
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
@@ -60,7 +73,7 @@ def _named_error(tag: str, kind: str) -> None:
     _Loader.add_constructor(tag, constructed)
 
 
-# `0x_`, and integers of more digits than Python reads, are numbers for PyYAML. The other two need a tag: `!!bool x`.
+# An integer may have more digits than Python reads. The other three need a tag: `!!bool x`.
 for _tag, _kind in {"int": "number", "float": "number", "bool": "boolean", "timestamp": "date"}.items():
     _named_error(f"tag:yaml.org,2002:{_tag}", _kind)
 

@@ -52,14 +52,6 @@ class LocalSettings(SettingsModel):
             )
         return self
 
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _is_no_boolean(cls, mode: Any) -> Any:
-        if isinstance(mode, bool):
-            word = "buffer" if mode else "none"
-            raise ValueError(f"should be {word}; YAML reads on and off as true and false")  # noqa: TRY004 - for pydantic
-        return mode
-
 
 class SplitterSettings(ParsingSettings):
     """Settings of the conversion of source records to tuples."""
