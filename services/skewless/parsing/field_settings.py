@@ -40,6 +40,21 @@ def instant_of(value: Any) -> Any:
 Instant = Annotated[int, BeforeValidator(instant_of), Field(ge=FIRST_INSTANT, le=LAST_INSTANT)]
 
 
+def _in_order(entries: Any) -> Any:
+    """Return one mapping for a list of mappings with one entry each; other values unchanged."""
+    if not isinstance(entries, list | tuple):
+        return entries
+    if not all(isinstance(entry, dict) and len(entry) == 1 for entry in entries):
+        raise ValueError("should be a mapping, or a list of mappings with one entry each")
+    merged = {name: texts for entry in entries for name, texts in entry.items()}
+    if len(merged) < len(entries):
+        raise ValueError("two entries have the same name")
+    return merged
+
+
+_Names = Annotated[dict[Annotated[str, Field(min_length=1)], Texts], Field(max_length=20)]
+OrderedNames = Annotated[_Names, BeforeValidator(_in_order, json_schema_input_type=_Names | tuple[_Names, ...])]
+"""Texts by name, whose order counts. Not all tools keep the order of a mapping, so it may be a list."""
 RESERVED_NAMES = frozenset(
     {"key", "window_start", "window_end", "revision", "value", "time", "watermark", "partition", "offset", "topic"}
 )
@@ -135,11 +150,12 @@ class KeySettings(SettingsModel):
     )
     lowercase: bool = Field(default=False, description="Convert keys to lower case.")
     drop_if_contains: Texts = Field((), description="Drop keys that contain one of these texts, ignoring case.")
-    rename_if_contains: dict[Annotated[str, Field(min_length=1)], Texts] = Field(
+    rename_if_contains: OrderedNames = Field(
         default_factory=dict,
-        max_length=20,
         description="Maps a new key to texts: a key that contains one of the texts, ignoring case, is replaced by the "
-        "new key. The first entry that matches applies.",
+        "new key. The first entry that matches applies. A list of mappings with one entry each means the same, for "
+        "example [{Weather: [rain]}, {Election: [vote]}]. The chart needs the list for several entries, because Helm "
+        "sorts a mapping.",
     )
 
     @property

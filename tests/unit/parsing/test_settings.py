@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from skewless.parsing import formats
-from skewless.parsing.field_settings import FieldSettings, TimeSettings
+from skewless.parsing.field_settings import FieldSettings, KeySettings, TimeSettings
 from skewless.parsing.formats import BUILT_IN
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.text import Text, TextSettings
@@ -88,6 +88,18 @@ PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"key": {"field": "k", "rename_if_contains": {"": ["a"]}}},
         ["key.rename_if_contains", "at least 1 character"],
     ),
+    "list of mappings with two entries": (
+        {"key": {"field": "k", "rename_if_contains": [{"a": ["x"], "b": ["y"]}]}},
+        ["key.rename_if_contains", "should be a mapping, or a list of mappings with one entry each"],
+    ),
+    "list of texts to merge": (
+        {"key": {"field": "k", "rename_if_contains": [{"a": ["x"]}, "b"]}},
+        ["key.rename_if_contains", "should be a mapping, or a list of mappings with one entry each"],
+    ),
+    "list with a name twice": (
+        {"key": {"field": "k", "rename_if_contains": [{"a": ["x"]}, {"a": ["y"]}]}},
+        ["key.rename_if_contains", "two entries have the same name"],
+    ),
     "default with a field": (
         {"key": KEY, "value": {"field": "v", "constant": 2}},
         ["value.constant: only for tuples"],
@@ -121,6 +133,13 @@ def test_parsing_settings_with_problems_report_each_of_them(settings: dict[str, 
         ParsingSettings.model_validate(settings)
     message = str(caught.value)
     assert [part for part in expected if part not in message] == []
+
+
+def test_key_settings_list_of_new_keys_is_a_mapping_in_its_order() -> None:
+    as_list = {"field": "k", "rename_if_contains": [{"Weather": ["rain", "snow"]}, {"Election": ["vote", "train"]}]}
+    settings = KeySettings.model_validate(as_list)
+    assert list(settings.rename_if_contains) == ["Weather", "Election"]
+    assert KeySettings.model_validate(settings.model_dump(exclude_unset=True)) == settings
 
 
 def test_time_settings_bounds_are_numbers_or_iso_8601() -> None:
