@@ -45,7 +45,8 @@ class DynamicKeyGrouping(LoadGrouping):
         if len(chosen) == 0:
             return chosen
         times = self.times_of(batch, now)
-        if self._space.start == NEVER:
+        # A wall clock that was set back, or is behind that of the process with the snapshot, would stop promotions.
+        if self._space.start == NEVER or (now < self._space.promoted and not self._by_event_time):
             self._space.begin(int(times[0]))
         slots = self._table.slots_of(batch.keys)
         tuple_slots, promotions, row = slots[batch.codes], self._space.promotions, 0
@@ -97,8 +98,6 @@ class DynamicKeyGrouping(LoadGrouping):
         self._table.restore(snapshot)
         if snapshot.get("by_event_time", self._by_event_time) == self._by_event_time:
             self._space.restore(snapshot)
-        else:
-            self._table.columns.checked[:] = NEVER
 
     def _reset_keys(self) -> None:
         self._table = KeyTable(self._workers, self._options.initial_workers)

@@ -32,22 +32,23 @@ class KeySpace:
         self._table = table
         self.start = NEVER
         self.promotions = 0
-        self._promoted = NEVER
+        self.promoted = NEVER
         """Time of the last promotion."""
 
     @property
     def due(self) -> int:
         """Time of the next promotion, in milliseconds."""
-        return self._promoted + self._interval
+        return self.promoted + self._interval
 
     def begin(self, now: int) -> None:
-        """Start at the time of the first tuple. Keys that are restored with the times of another clock are seen now."""
-        self.start, self._promoted = now, now - self._interval
+        """Start at the time of a tuple. Keys with the times of another clock are seen now, and were never checked."""
+        self.start, self.promoted = now, now - self._interval
         self._table.columns.seen[self._table.columns.home >= 0] = now
+        self._table.columns.checked[:] = NEVER
 
     def snapshot(self) -> dict[str, object]:
         """Return the times and the number of the promotions."""
-        return {"start": self.start, "promotions": self.promotions, "promoted": self._promoted}
+        return {"start": self.start, "promotions": self.promotions, "promoted": self.promoted}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Restore the promotions, after the keys of the table. A changed interval applies from the next one on."""
@@ -56,7 +57,7 @@ class KeySpace:
         # Version 0.3 stored no time of the last promotion. It was before the last tuple, also with another interval.
         scheduled = self.start + max(0, self.promotions - 1) * self._interval
         latest = int(self._table.columns.seen.max(initial=self.start))
-        self._promoted = whole_number(snapshot.get("promoted", min(scheduled, latest)))
+        self.promoted = whole_number(snapshot.get("promoted", min(scheduled, latest)))
 
     def hottest(self, limit: int) -> list[HotKey]:
         """Return the first `limit` keys of the old generation, the key with most tuples first."""
@@ -80,14 +81,14 @@ class KeySpace:
                 until = min(now, self._next_eviction(now))
                 skipped = max(0, (until - self.due) // self._interval + 1)
                 self.promotions += skipped
-                self._promoted += skipped * self._interval
+                self.promoted += skipped * self._interval
                 unchanged = 0
 
     def _run_promotion(self) -> None:
         self._evict_unseen(self.due)
         self._evict_excess_babies()
         self._move(BABY, TEENAGE)
-        self._promoted = self.due
+        self.promoted = self.due
         self.promotions += 1
         if self.promotions % TEENAGE_CYCLE == 0:
             self._move(TEENAGE, OLD)

@@ -245,6 +245,21 @@ def test_dynamic_key_restored_with_another_clock_continues_from_its_first_time()
     assert restored.hot_keys(10) == []
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restored"])
+def test_dynamic_key_clock_set_back_keeps_adapting(*, restarts: bool) -> None:
+    set_back = 1_800_000_000
+    made = create("dynamic_key", 10)
+    for second in range(0, 181, 15):
+        send(made, *["first"] * 20, now=(set_back + 3_600 + second) * 1_000)
+    if restarts:
+        saved, made = made.snapshot(), create("dynamic_key", 10)
+        made.restore(saved)
+    for second in range(0, 181, 15):
+        send(made, *["first"] * 20, *["second"] * 400, now=(set_back + second) * 1_000)
+    assert made.hot_keys(1)[0].key == "second"
+    assert made.hot_keys(1)[0].workers > 2
+
+
 def test_dynamic_key_restored_after_a_resize_reports_shares_of_all_tuples() -> None:
     made, restored = hot_keys(20, minutes=2), grouping(3)
     made.resize(3)
