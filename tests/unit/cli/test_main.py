@@ -339,13 +339,16 @@ def test_run_command_librdkafka_call_never_returns_ends_with_the_error_as_last_l
     assert (done.returncode, done.stderr) == (3, "error: no answer from Kafka\n")
 
 
-@pytest.mark.parametrize(("options", "code"), [((), 0), (("--drain",), 143)])
-def test_run_command_that_sigterm_ends_has_finished_only_without_a_bound(
-    options: tuple[str, ...], code: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "received", "code"),
+    [((), signal.SIGTERM, 0), (("--drain",), signal.SIGTERM, 143), ((), signal.SIGINT, 130)],
+)
+def test_run_command_that_a_signal_ends_has_finished_only_by_sigterm_without_a_bound(
+    options: tuple[str, ...], received: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SKEWLESS__NAME", "p")
     monkeypatch.setenv("SKEWLESS__SOURCE__TOPIC", "t")
-    monkeypatch.setattr("skewless.service.run_stages", lambda *_, **__: signal.SIGTERM)
+    monkeypatch.setattr("skewless.service.run_stages", lambda *_, **__: received)
     previous = signal.getsignal(signal.SIGTERM)
     try:
         assert invoke("run", "observer", *options).exit_code == code

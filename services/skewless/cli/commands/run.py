@@ -90,8 +90,8 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
             except ConfigurationError as error:
                 click.echo(f"note: no other command on this machine sees this process: {error}", err=True)
         received = run_stages(stages, settings, instance, file=file, drain=drain)
-    if drain and received:
-        sys.exit(128 + received)  # with 0 it would have finished
+    if received and (drain or received == signal.SIGINT):
+        sys.exit(128 + received)  # SIGTERM is the regular end of a stage without a bound
 
 
 @contextmanager
