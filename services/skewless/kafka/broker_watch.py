@@ -29,15 +29,21 @@ class BrokerWatch:
         if self._lost_at is None:
             return None
         away_s = time.monotonic() - self._lost_at
-        try:
-            self._client.list_topics(timeout=ATTEMPT_S)
-        except KafkaException:
+        if not self._is_connected():
             if self._is_reported or away_s < REPORTED_S:
                 return None
             self._is_reported = True
             return f"no Kafka broker answers at {self._servers}: the stages wait for it"
         was_reported, self._is_reported, self._lost_at = self._is_reported, False, None
         return f"Kafka answers again, after {away_s:.0f} s" if was_reported else None
+
+    def _is_connected(self) -> bool:
+        try:
+            self._client.list_topics(timeout=ATTEMPT_S)
+        except KafkaException as error:
+            # Far brokers, and the list of all topics of a large cluster, take longer.
+            return bool(error.args[0].code() == KafkaError._TIMED_OUT)  # noqa: SLF001
+        return True
 
     def _note_error(self, _error: KafkaError) -> None:
         if self._lost_at is None:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, BrokerMetadata, ClusterMetadata
 
 from skewless.errors import UnreachableError
-from skewless.kafka import clients, reachability
+from skewless.kafka import broker_watch, clients, reachability
 from skewless.kafka.clients import connect_admin
 from skewless.kafka.settings import KafkaSettings
 
@@ -161,6 +161,17 @@ def test_reachability_brokers_need_seconds_for_the_list_of_a_large_cluster_are_w
     client = reachability.wait_until_reachable({"bootstrap.servers": servers}, 60)
     assert isinstance(client, Slow)
     assert client.timeouts == [0.25, 4]
+
+
+def test_broker_watch_brokers_need_seconds_for_an_answer_are_asked_once_and_not_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Slow({"bootstrap.servers": "b:9092", "error_cb": lambda _: None})
+    monkeypatch.setattr(broker_watch, "AdminClient", lambda _options: client)
+    monkeypatch.setattr(broker_watch, "REPORTED_S", 0)
+    watch = broker_watch.BrokerWatch(KafkaSettings(bootstrap_servers="b:9092"))
+    assert [watch.poll(), watch.poll()] == [None, None]
+    assert len(client.timeouts) == 1
 
 
 class Unreachable:
