@@ -93,6 +93,16 @@ def test_java_producer_with_an_invalid_property_ends_with_its_name(broker: str, 
         assert message in done.stderr
 
 
+@pytest.mark.broker
+def test_java_producer_record_that_is_not_delivered_ends_with_its_cause(broker: str, classes: Path) -> None:
+    source = Source(broker, 2)
+    arguments = [broker, source.topic, "max.request.size=200"]
+    done = produce(classes, jars.kafka(), arguments, ["a\t1", f"b\t{'x' * 300}", "c\t3"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "1 records were not delivered: The message is " in done.stderr
+    assert sorted(record.value or b"" for record in read(broker, source.topic)) == [b"1", b"3"]
+
+
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_maven_builds_and_tests_one_jar_of_the_partitioner(tmp_path: Path) -> None:

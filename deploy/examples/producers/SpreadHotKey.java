@@ -2,6 +2,9 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import java.util.Properties;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -22,13 +25,22 @@ public final class SpreadHotKey {
             String[] nameAndValue = args[i].split("=", 2);
             properties.put(nameAndValue[0], nameAndValue[1]);
         }
+        List<Exception> failures = Collections.synchronizedList(new ArrayList<>());
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties)) {
             for (String line = lines.readLine(); line != null; line = lines.readLine()) {
                 int tab = line.indexOf('\t');
                 String key = tab < 0 ? null : line.substring(0, tab);
-                producer.send(new ProducerRecord<>(args[1], key, line.substring(tab + 1)));
+                producer.send(new ProducerRecord<>(args[1], key, line.substring(tab + 1)), (metadata, error) -> {
+                    if (error != null) {
+                        failures.add(error);
+                    }
+                });
             }
+        }
+        if (!failures.isEmpty()) {
+            System.err.println(failures.size() + " records were not delivered: " + failures.get(0).getMessage());
+            System.exit(1);
         }
     }
 }
