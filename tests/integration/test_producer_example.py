@@ -11,6 +11,7 @@ import pytest
 
 from helpers.docs_blocks import ROOT
 from helpers.kafka import Source, read
+from skewless.lab.local.broker import Broker
 
 pytestmark = pytest.mark.broker
 PROGRAM = ROOT / "deploy" / "examples" / "producers" / "spread_hot_key.py"
@@ -28,11 +29,14 @@ def run(broker: str, topic: str, lines: Sequence[str]) -> subprocess.CompletedPr
     )
 
 
-def test_spread_hot_key_missing_topic_ends_with_one_line(broker: str) -> None:
-    done = run(broker, "no-such-topic", ["key\t1"])
-    assert (done.returncode, done.stdout) == (1, "")
-    lines = [line for line in done.stderr.splitlines() if "rdkafka#" not in line]  # a broker that starts is busy
-    assert lines == [f"topic no-such-topic at {broker}: Broker: Unknown topic or partition"]
+def test_spread_hot_key_missing_topic_ends_with_one_line_and_is_not_created() -> None:
+    with Broker(properties={"auto.create.topics.enable": "true"}) as creating:
+        for _ in range(2):
+            done = run(creating.bootstrap, "no-such-topic", ["key\t1"])
+            assert (done.returncode, done.stdout) == (1, "")
+            # a broker that starts is busy
+            lines = [line for line in done.stderr.splitlines() if "rdkafka#" not in line]
+            assert lines == [f"topic no-such-topic at {creating.bootstrap}: Broker: Unknown topic or partition"]
 
 
 def test_spread_hot_key_line_without_a_tab_is_named_after_delivery_of_those_before_it(broker: str) -> None:

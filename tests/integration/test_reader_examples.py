@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from helpers.kafka import Pipeline, Source, Truth, create_topics, read, truth, z
 from helpers.tools import kcat
 from helpers.waiting import WAIT_S
 from skewless.lab.local import jars
+from skewless.lab.local.broker import Broker
 from skewless.lab.local.java import find
 
 READERS = ROOT / "deploy" / "examples" / "readers"
@@ -97,6 +99,12 @@ def run(*command: str) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def refused(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr
+
+
 def topic(ran: Ran, name: str) -> list[dict[str, Any]]:
     return run(str(READERS / "topic.sh"), ran.broker, ran.pipeline.settings.topic(name))
 
@@ -137,14 +145,30 @@ def test_confluent_kafka_example_reads_the_results(ran: Ran) -> None:
     assert len(entries) == len(ran.truth.counts)
 
 
+def test_confluent_kafka_example_missing_topic_ends_with_its_name(broker: str) -> None:
+    assert "topic typo.aggregates at " in refused(sys.executable, str(READERS / "results.py"), broker, "typo")
+
+
+@pytest.fixture(scope="module")
+def java_reader(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+    """Compile the example for Java; returns the command that runs it."""
+    program, classes = READERS / "Results.java", tmp_path_factory.mktemp("classes")
+    compile_java([program], classes, jars.kafka())
+    return str(find().path), "-cp", os.pathsep.join(map(str, (classes, *jars.kafka()))), program.stem
+
+
 @pytest.mark.thorough
-def test_java_example_reads_the_results(ran: Ran, tmp_path: Path) -> None:
-    program = READERS / "Results.java"
-    compile_java([program], tmp_path, jars.kafka())
-    java, path = str(find().path), os.pathsep.join(map(str, (tmp_path, *jars.kafka())))
-    entries = run(java, "-cp", path, program.stem, ran.broker, ran.pipeline.name)
+def test_java_example_reads_the_results(ran: Ran, java_reader: Sequence[str]) -> None:
+    entries = run(*java_reader, ran.broker, ran.pipeline.name)
     assert answers(entries) == expected_answers(ran)
     assert len(entries) == len(ran.truth.counts)
+
+
+@pytest.mark.thorough
+def test_java_example_missing_topic_ends_with_its_name_and_is_not_created(java_reader: Sequence[str]) -> None:
+    with Broker(properties={"auto.create.topics.enable": "true"}) as creating:
+        for _ in range(2):
+            assert "no topic typo.aggregates at " in refused(*java_reader, creating.bootstrap, "typo")
 
 
 def consumed(ran: Ran) -> list[dict[str, Any]]:

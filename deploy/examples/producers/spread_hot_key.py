@@ -14,7 +14,7 @@ from skewless.client import Balancer
 
 def main(bootstrap: str, topic: str) -> None:
     """Produce each line to the partition that the balancer chooses for its key."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "allow.auto.create.topics": False})
     balancer = Balancer("even", workers=partition_count(producer, bootstrap, topic))
     failures: list[str] = []
 

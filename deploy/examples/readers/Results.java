@@ -18,6 +18,7 @@ public final class Results {
         Properties options = new Properties();
         options.put("bootstrap.servers", arguments[0]);
         options.put("isolation.level", "read_committed");
+        options.put("allow.auto.create.topics", "false");
         String topic = arguments[1] + ".aggregates";
         Map<String, String> latest = new LinkedHashMap<>();
         StringDeserializer text = new StringDeserializer();
@@ -25,6 +26,9 @@ public final class Results {
             List<TopicPartition> partitions = consumer.partitionsFor(topic).stream()
                     .map(partition -> new TopicPartition(topic, partition.partition()))
                     .collect(Collectors.toList());
+            if (partitions.isEmpty()) {
+                throw new IllegalArgumentException("no topic " + topic + " at " + arguments[0]);
+            }
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
             Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);

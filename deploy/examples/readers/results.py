@@ -17,7 +17,10 @@ def main(bootstrap: str, pipeline: str) -> None:
             "enable.partition.eof": True,
         }
     )
-    partitions = set(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+    metadata = consumer.list_topics(topic, timeout=30).topics[topic]
+    if metadata.error:
+        sys.exit(f"topic {topic} at {bootstrap}: {metadata.error.str()}")
+    partitions = set(metadata.partitions)
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     latest = {}
     while partitions:
