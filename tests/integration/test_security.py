@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import re
+import runpy
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +15,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from helpers.docs_blocks import ROOT
 from helpers.kafka import STAGES, START_MS, create_with
 from helpers.stage_hosts import hosted, share_host, stage_host
 from helpers.tiers import thorough_except
@@ -291,6 +295,16 @@ def test_acls_as_printed_let_a_reader_read_the_results(settled: Settled) -> None
     counts = {entry["key"]: entry["count"] for entry in found}
     assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
     assert len(read(settled.secured, "p.late")) == 1
+
+
+def test_acls_as_printed_let_the_example_reader_print_the_results(
+    settled: Settled, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kafka = settings_of(settled.secured, acls.READERS).kafka
+    monkeypatch.setattr(confluent_kafka, "Consumer", lambda own: Consumer({**kafka.client_options(), **own}))
+    monkeypatch.setattr(sys, "argv", ["results.py", kafka.bootstrap_servers, "p"])
+    runpy.run_path(str(ROOT / "deploy" / "examples" / "readers" / "results.py"), run_name="__main__")
+    assert {json.loads(line)["key"] for line in capsys.readouterr().out.splitlines()} == {"k0", "k1", "k2"}
 
 
 def test_acls_as_printed_let_only_status_know_the_closed_windows(settled: Settled) -> None:

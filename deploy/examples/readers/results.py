@@ -11,7 +11,7 @@ def main(bootstrap: str, pipeline: str) -> None:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": f"{pipeline}-results",
+            "group.id": f"{pipeline}-readers",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
