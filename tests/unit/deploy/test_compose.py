@@ -71,6 +71,8 @@ def test_compose_job_of_spark_runs_on_the_cluster_of_its_profile() -> None:
     of_profile = {name for name, service in SERVICES.items() if service.get("profiles") == ["spark"]}
     assert of_profile == {"spark-master", "spark-worker", "audit"}
     assert {SERVICES[name]["image"] for name in of_profile} == {"skewless:local-spark"}
+    # Java loads the native libraries of its jars from there.
+    assert all(SERVICES[name]["tmpfs"][0].endswith(":exec") for name in of_profile)
     address = f"spark://{SERVICES['spark-master']['command'][-1]}:7077"
     assert SERVICES["spark-worker"]["command"][-1] == SERVICES["audit"]["command"][-1] == address
 
