@@ -92,6 +92,17 @@ def test_stream_with_a_cost_per_tuple_spreads_a_hot_key_over_the_workers(broker:
     assert ticks[-1]["run"]["max_over_avg"] < 1.2
 
 
+def test_stream_with_a_pattern_leaves_out_a_topic_whose_name_only_contains_a_match(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    tested = Pipeline(broker, tmp_path, source, source={"topic": None, "topics": {"match": f"{source.topic}|none"}})
+    source.send(zipf_records(300, PARTITIONS, seed=13, keys=30))
+    for name in (f"old-{source.topic}", f"{source.topic}-old"):
+        Source(broker, 1, name).send([(0, b"of another pipeline")])
+    result = stream(tested)
+    assert result.exit_code == 0, result.output
+    assert differences(tested, expected_of(tested), ticks=False) == []
+
+
 @pytest.mark.parametrize("moment", thorough_except(["before"], ["before", "after"]))
 def test_stream_failed_around_its_commit_counts_once_after_a_restart(
     broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str

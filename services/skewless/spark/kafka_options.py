@@ -189,8 +189,11 @@ def read_stream(
     Partitions that are added later begin at their first offset. Records that are deleted before they are read end the
     query.
     """
-    pattern = source.topics.match if isinstance(source.topics, TopicPattern) else None
-    topics = {"subscribe": ",".join(source.select(()))} if pattern is None else {"subscribePattern": pattern}
+    if isinstance(source.topics, TopicPattern):
+        # Spark takes each topic whose name contains a match.
+        topics = {"subscribePattern": rf"\A(?:{source.topics.match})\z"}
+    else:
+        topics = {"subscribe": ",".join(source.select(()))}
     options = {
         **_reader_options(kafka),
         **topics,
