@@ -106,7 +106,7 @@ class SparkOptions:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables that Spark reads when it starts."""
-        python = os.environ.get(PYTHON, sys.executable)
+        python = sys.executable if self.is_local else os.environ.get(PYTHON, sys.executable)
         variables = {PYTHON: executor_archive.PYTHON if self.archive else python}
         if self.is_local:
             # Otherwise the host name of the machine must resolve.
