@@ -104,10 +104,12 @@ class SparkOptions:
             options["spark.jars.packages"] = ",".join(self.packages)
         return options | {"spark.driver.extraJavaOptions": java_options}
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables that Spark reads when it starts."""
+    def environment(self) -> dict[str, str | None]:
+        """Return the environment variables that Spark reads when it starts, None for one that must not be set."""
         python = sys.executable if self.is_local else os.environ.get(PYTHON, sys.executable)
-        variables = {PYTHON: executor_archive.PYTHON if self.archive else python}
+        variables: dict[str, str | None] = {PYTHON: executor_archive.PYTHON if self.archive else python}
+        if not self.submitted and java.find().path.parents[1] != Path(os.environ.get("JAVA_HOME", "")):
+            variables["JAVA_HOME"] = None  # Spark prefers it to the Java of PATH, and it is not suitable
         if self.is_local:
             # Otherwise the host name of the machine must resolve.
             variables["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
@@ -140,17 +142,21 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
 
 
 @contextlib.contextmanager
-def _variables_set(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process during the block."""
+def _variables_set(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables of this process during the block. None removes one."""
     before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    _set_variables(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+        _set_variables(before)
+
+
+def _set_variables(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 def _start(builder: SparkSession.Builder, options: SparkOptions) -> SparkSession:

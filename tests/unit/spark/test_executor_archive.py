@@ -102,7 +102,7 @@ def test_spark_options_with_an_archive_keep_the_archives_and_the_python_of_the_u
     options = SparkOptions("yarn", archive=Path("/cache/a.tar.gz"), settings=[("spark.archives", "mine.zip")])
     assert options.all()["spark.archives"] == "file:///cache/a.tar.gz#skewless,mine.zip"
     assert options.all()["spark.executorEnv.SKEWLESS_PYTHON"] == "/opt/python"
-    assert options.environment() == {"PYSPARK_PYTHON": "./skewless/bin/python"}
+    assert options.environment()["PYSPARK_PYTHON"] == "./skewless/bin/python"
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]"])
