@@ -20,6 +20,7 @@ from skewless.parsing.field_settings import Instant, instant_of
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.testing.run import InvalidRecord, Outcome, Record, outcome_of, unstable_records
 from skewless.times import instant_text
+from skewless.wire.joined import JoinLateRecord
 from skewless.wire.tuples import TupleFormat
 
 IDENTITY = ("topic", "partition", "offset", "id", "key", "window_start")
@@ -60,7 +61,7 @@ class Case(SettingsModel):
     values: tuple[Any, ...] | None = Field(None, description="Values of the records, in the order of their offsets.")
     records: tuple[CaseRecord, ...] | None = Field(None, description="Whole records, instead of `values`.")
     results: tuple[Row, ...] | None = Field(None, description="The last version of all results. null: any.")
-    late: int | tuple[Row, ...] = Field(0, description="Late tuples, or their number.")
+    late: int | tuple[Row, ...] = Field(0, description="Late tuples and late records of a join, or their number.")
     invalid: int | tuple[Row, ...] = Field(0, description="Invalid records, or their number.")
     topics: dict[str, tuple[Row, ...]] = Field(
         default_factory=dict, description="Records of other public topics by name, such as `joined`."
@@ -103,10 +104,12 @@ def read_cases(file: Path, settings: PipelineSettings) -> Sequence[Case]:
 def _unknown_fields(cases: Sequence[Case], settings: PipelineSettings) -> Iterator[str]:
     """Yield a line for each field of an expected row that the pipeline never writes."""
     parts, results = settings.splitter.key.parts, [result.name for result in settings.results]
-    late = TupleFormat(settings.values, parts).late_type
+    late: list[type[msgspec.Struct]] = [TupleFormat(settings.values, parts).late_type]
+    if settings.join is not None:
+        late.append(JoinLateRecord)
     fields = {
         "results": ["key", "window_start", "window_end", *parts, *results, "revision"],
-        "late": [field.name for field in msgspec.structs.fields(late)],
+        "late": [field.name for record in late for field in msgspec.structs.fields(record)],
         "invalid": [*INVALID_PARTS, "key", "value"],
     }
     topics = {"topics.aggregates": fields["results"], "topics.late": fields["late"]}

@@ -69,7 +69,8 @@ class Outcome:
     results: Sequence[Result]
     """The last version of each result, by window and key."""
     late: Sequence[Mapping[str, Any]]
-    """Late tuples, as the records of topic `late`: key, value or values, time, watermark, partition, offset."""
+    """Late tuples, as the records of topic `late`: key, value or values, time, watermark, partition, offset. Then late
+    records of a join, as those of `join-late`."""
     invalid: Sequence[InvalidRecord]
     """Records that cannot be read."""
     topics: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -124,7 +125,8 @@ def outcome_of(
         for record in written.get(DEAD_LETTERS, ())
         if (found := decode_headers(record.headers)) is not None
     ]
-    return Outcome(_newest_results(written.get("aggregates", ()), settings), topics.get("late", ()), invalid, topics)
+    late = [*topics.get("late", ()), *topics.get("join-late", ())]
+    return Outcome(_newest_results(written.get("aggregates", ()), settings), late, invalid, topics)
 
 
 def unstable_records(settings: PipelineSettings, records: Iterable[Record | Any]) -> str:

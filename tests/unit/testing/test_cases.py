@@ -223,6 +223,21 @@ def test_test_function_of_the_user_that_depends_on_its_calls_is_a_difference(
     assert "splitter.python: gives other tuples for records 0, 1, 2 when it is called again" in result.stdout
 
 
+def test_test_late_record_of_a_join_is_a_difference_unless_it_is_expected(run: Run, tmp_path: Path) -> None:
+    sides = {side: {"topic": side, "id": {"field": "id"}, "time": {"field": "at"}} for side in ("left", "right")}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"name": "p", "join": {**sides, "apart_s": 5}}))
+    times = {"a": START_MS, "b": START_MS - 60_000}
+    records = [{"topic": "left", "value": {"id": name, "at": at}, "key": name} for name, at in times.items()]
+    late = {"id": "b", "side": "left", "offset": 1}
+    result = run(
+        {"name": "row", "records": records, "late": [late]},
+        {"name": "number", "records": records, "late": 1},
+        {"name": "default", "records": records},
+    )
+    passed, failed = result.stdout.split("FAILED  default")
+    assert (passed, failed.splitlines()[1]) == ("passed  row\npassed  number\n", "  late: 1, expected 0"), result.output
+
+
 def test_test_json_has_an_object_per_case(run: Run) -> None:
     result = run({"name": "a", "values": RECORDS}, {"name": "b", "values": [], "late": 2}, options=("--json",))
     shown = [json.loads(line) for line in result.stdout.splitlines()]

@@ -233,7 +233,7 @@ def test_run_pipeline_that_joins_has_the_records_of_its_topics(tmp_path: Any) ->
     outcome = sk.testing.run(pipeline, records)
     assert [pair["id"] for pair in outcome.topics["joined"]] == ["a"]
     assert [row["id"] for row in outcome.topics["unmatched-left"]] == ["b"]
-    assert (outcome.results, outcome.late, outcome.invalid) == ([], (), [])
+    assert (outcome.results, outcome.late, outcome.invalid) == ([], [], [])
     with pytest.raises(sk.ConfigurationError, match=r"records.0: name its topic, .* reads left and right"):
         sk.testing.run(pipeline, [{}])
     with pytest.raises(sk.ConfigurationError, match=r"records.0: unknown source topic lef, did you mean left"):

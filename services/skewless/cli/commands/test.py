@@ -16,7 +16,7 @@ _EPILOG = """\b
 CASES is a YAML file with a list `cases`. A case has a name and
   values     values of the records, or `records`: value, key, timestamp, partition, topic, headers of each
   results    the results that must be computed; only the fields that are given are compared
-  late       late tuples, or their number.   [default: 0]
+  late       late tuples and late records of a join, or their number.   [default: 0]
   invalid    invalid records, or their number.   [default: 0]
   topics     records of other public topics by name
   now        time of the run.   [default: the clock]
