@@ -18,7 +18,7 @@ from skewless.config.problems import by_setting, describe
 from skewless.errors import ConfigurationError, unknown
 from skewless.parsing.field_settings import Instant, instant_of
 from skewless.settings_base import InvalidSettingsError, SettingsModel
-from skewless.testing.run import InvalidRecord, Outcome, Record, outcome_of, unstable_records
+from skewless.testing.run import InvalidRecord, Outcome, Record, outcome_of
 from skewless.times import instant_text
 from skewless.wire.joined import JoinLateRecord
 from skewless.wire.tuples import TupleFormat
@@ -131,8 +131,7 @@ def check(settings: PipelineSettings, case: Case, now_ms: int) -> CaseOutcome:
     `now_ms` is the time of the run if the case has none.
     """
     records = (case.values if case.records is None else [record.to_record() for record in case.records]) or ()
-    outcome = outcome_of(settings, records, now_ms if case.now is None else case.now, Decimal)
-    unstable = unstable_records(settings, records)
+    outcome, unstable = outcome_of(settings, records, now_ms if case.now is None else case.now, Decimal)
     return CaseOutcome(case.name, [*filter(None, [unstable]), *_differences(settings, case, outcome)])
 
 

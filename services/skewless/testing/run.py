@@ -98,16 +98,19 @@ def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datet
         records = list(records)
     except TypeError:
         raise ConfigurationError(f"records: is no list, but {records!r}: give a list of records") from None
-    if unstable := unstable_records(pipeline.settings, records):
+    now_ms = time.time_ns() // 1_000_000 if now is None else _ms("now", now)
+    outcome, unstable = outcome_of(pipeline.settings, records, now_ms)
+    if unstable:
         raise CheckFailedError(unstable)
-    return outcome_of(pipeline.settings, records, time.time_ns() // 1_000_000 if now is None else _ms("now", now))
+    return outcome
 
 
 def outcome_of(
     settings: PipelineSettings, records: Iterable[Record | Any], now_ms: int, parse_float: Callable[[str], Any] = float
-) -> Outcome:
+) -> tuple[Outcome, str]:
     """Process the records with a pipeline of these settings, see `run`.
 
+    Also returns for which records the function of `splitter.python` depends on more than the record; empty if for none.
     `parse_float` reads the numbers with decimals in topics and late tuples.
     """
     outputs = [_output(record, position, settings) for position, record in enumerate(records)]
@@ -126,21 +129,24 @@ def outcome_of(
         if (found := decode_headers(record.headers)) is not None
     ]
     late = [*topics.get("late", ()), *topics.get("join-late", ())]
-    return Outcome(_newest_results(written.get("aggregates", ()), settings), late, invalid, topics)
+    outcome = Outcome(_newest_results(written.get("aggregates", ()), settings), late, invalid, topics)
+    own = settings.own_source
+    unstable = _unstable_records(settings, outputs if own is None else written[own])
+    return outcome, unstable
 
 
-def unstable_records(settings: PipelineSettings, records: Iterable[Record | Any]) -> str:
-    """Return for which records the function of `splitter.python` depends on more than the record; empty if for none."""
+def _unstable_records(settings: PipelineSettings, records: Iterable[OutputRecord]) -> str:
+    """Return for which records that the splitter reads its function depends on more than the record."""
     if settings.splitter.python is None:
         return ""
-    values = [_output(record, position, settings).value for position, record in enumerate(records)]
-    found = python_function(settings.splitter).unstable(values)
+    found = python_function(settings.splitter).unstable([record.value for record in records])
     if not found:
         return ""
     numbers = ", ".join(map(str, found[:5])) + (", ..." if len(found) > 5 else "")
+    topic = "" if settings.own_source is None else f" of {settings.own_source}"
     return (
-        f"splitter.python: gives other tuples for records {numbers} when it is called again, or for the record alone: "
-        "a restart would change results, so it must depend on nothing but the record"
+        f"splitter.python: gives other tuples for records {numbers}{topic} when it is called again, or for the record "
+        "alone: a restart would change results, so it must depend on nothing but the record"
     )
 
 

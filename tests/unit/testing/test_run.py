@@ -187,6 +187,24 @@ def test_run_function_of_the_user_that_depends_on_its_calls_fails() -> None:
         sk.testing.run(pipeline, [{}, {}])
 
 
+@pytest.mark.parametrize(
+    ("topic", "section"),
+    [
+        ("joined", {"join": {**SIDES, "apart_s": 5}}),
+        ("enriched", {"enrich": {"topic": "left", "tables": [{"topic": "right", "fields": {"n": "id"}}]}}),
+    ],
+)
+def test_run_function_of_the_user_is_called_again_with_records_that_the_pipeline_writes(
+    topic: str, section: dict[str, Any], tmp_path: Any
+) -> None:
+    splitter = {"python": "helpers.user_functions:numbered", "key": {"field": "k"}}
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps({"name": "p", **section, "source": {"topic": f"p.{topic}"}, "splitter": splitter}))
+    records = [sk.testing.Record(value={"id": "a", "ts": START_MS}, key="a", topic=side) for side in ("right", "left")]
+    with pytest.raises(sk.CheckFailedError, match=f"gives other tuples for records 0 of {topic} when"):
+        sk.testing.run(sk.Pipeline.load(file), records)
+
+
 def test_run_same_records_give_the_same_outcome() -> None:
     pipeline = sk.Pipeline(**CLICKS, replicas={"worker": 2}, router={"workers": 4})
     records = [click(f"user{number % 5}", number) for number in range(300)]

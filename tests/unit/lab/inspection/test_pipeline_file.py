@@ -62,7 +62,7 @@ def test_pipeline_file_of_times_before_1970_accepts_its_records(year: int, tmp_p
     records = [{"who": f"p{i % 9}", "born": f"{year:04}-03-{i % 28 + 1:02}T10:00:00Z"} for i in range(200)]
     report = report_of([json.dumps(record).encode() for record in records])
     settings = settings_of(pipeline_file(report, choices_of(report), {}, NOW_MS), tmp_path)
-    outcome = outcome_of(settings, records, NOW_MS)
+    outcome, _ = outcome_of(settings, records, NOW_MS)
     assert outcome.invalid == []
     assert sum(result.count for result in outcome.results) == len(records)
 
@@ -72,7 +72,7 @@ def test_pipeline_file_few_times_in_another_unit_are_invalid_and_not_of_1970(tmp
     report = report_of([json.dumps(record).encode() for record in records])
     text = pipeline_file(report, choices_of(report), {}, NOW_MS)
     assert "before 1990 if their unit is ms. They are probably in another unit." in text
-    outcome = outcome_of(settings_of(text, tmp_path), records, NOW_MS)
+    outcome, _ = outcome_of(settings_of(text, tmp_path), records, NOW_MS)
     assert (len(outcome.invalid), sum(result.count for result in outcome.results)) == (6, 194)
     usual = report_of(clicks())
     assert "1990" not in pipeline_file(usual, choices_of(usual), {}, NOW_MS)
@@ -324,7 +324,7 @@ def test_pipeline_file_first_records_in_another_unit_are_invalid(tmp_path: Path)
     report = report_of([json.dumps({"user": f"u{i % 9}", "at": START_MS + i}).encode() for i in range(200)])
     text = pipeline_file(report | {"oldest_ms": START_MS // 1000}, choices_of(report), {"kafka": KAFKA}, NOW_MS)
     records = [{"user": "u1", "at": START_MS // 1000}, {"user": "u1", "at": START_MS}]
-    assert len(outcome_of(settings_of(text, tmp_path), records, NOW_MS).invalid) == 1
+    assert len(outcome_of(settings_of(text, tmp_path), records, NOW_MS)[0].invalid) == 1
 
 
 @pytest.mark.parametrize(("records_per_s", "mode"), [(None, "none"), (49_999.0, "none"), (50_000.0, "buffer")])
