@@ -63,10 +63,10 @@ def line_panel(
 
 
 def stat_panel(spec: PanelDescription, *queries: Query, limits: Sequence[float] = (), name: bool = False) -> stat.Panel:
-    """Build a panel of last values: yellow from the first limit, red from the second. `name` shows the series' name."""
-    panel = _with_defaults(stat.Panel(), spec, queries)
+    """Build a panel of present values: yellow from the first limit, red from the second. `name` shows their name."""
+    panel = _with_defaults(stat.Panel(), spec, queries, instant=True)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-    panel.graph_mode(common_models.BigValueGraphMode.NONE if name else common_models.BigValueGraphMode.AREA)
+    panel.graph_mode(common_models.BigValueGraphMode.NONE)
     panel.thresholds(thresholds(limits))
     value_mode = (
         common_models.BigValueTextMode.VALUE_AND_NAME if len(queries) > 1 else common_models.BigValueTextMode.VALUE
@@ -95,19 +95,19 @@ def heatmap_panel(
 
 
 def bar_panel(spec: PanelDescription, query: Query, limits: Sequence[float] = ()) -> bargauge.Panel:
-    """Build a bar chart of last values."""
-    panel = _with_defaults(bargauge.Panel(), spec, [query]).min(0)
+    """Build a bar chart of present values."""
+    panel = _with_defaults(bargauge.Panel(), spec, [query], instant=True).min(0)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     panel.display_mode(common_models.BarGaugeDisplayMode.BASIC).orientation(common_models.VizOrientation.HORIZONTAL)
     return panel.thresholds(thresholds(limits))
 
 
 def table_panel(spec: PanelDescription, columns: dict[str, str]) -> table.Panel:
-    """Build a table of last values with a row per label set. `columns` maps a column's title to its expression."""
+    """Build a table of present values with a row per label set. `columns` maps a column's title to its expression."""
     panel = _with_defaults(table.Panel(), spec, [])
     names = {"Time": ""}
     for position, (title, expr) in enumerate(columns.items()):
-        query = _query(Query(expr, ""), position).instant().format(prometheus_models.PromQueryFormat.TABLE)
+        query = _query(Query(expr, ""), position, instant=True).format(prometheus_models.PromQueryFormat.TABLE)
         panel.with_target(query)
         names[f"Value #{_query_letter(position)}"] = title
     panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
@@ -131,17 +131,21 @@ def thresholds(limits: Sequence[float]) -> dashboard.ThresholdsConfig:
     return dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps)
 
 
-def _with_defaults(panel: _QueryPanel, spec: PanelDescription, queries: Sequence[Query]) -> _QueryPanel:
+def _with_defaults(
+    panel: _QueryPanel, spec: PanelDescription, queries: Sequence[Query], *, instant: bool = False
+) -> _QueryPanel:
     panel.title(spec.title).description(spec.description).unit(spec.unit).datasource(SOURCE)
     panel.span(spec.width).height(spec.height)
     for position, query in enumerate(queries):
-        panel.with_target(_query(query, position).range())
+        panel.with_target(_query(query, position, instant=instant))
     return panel
 
 
-def _query(query: Query, position: int) -> prometheus.Dataquery:
+def _query(query: Query, position: int, *, instant: bool) -> prometheus.Dataquery:
     built = prometheus.Dataquery().expr(query.expr).legend_format(query.legend or "__auto")
-    return built.ref_id(_query_letter(position)).datasource(SOURCE)
+    built.ref_id(_query_letter(position)).datasource(SOURCE)
+    # The last value of a range may be old: it is still there when all processes have been down for hours.
+    return built.instant() if instant else built.range()
 
 
 def _query_letter(position: int) -> str:

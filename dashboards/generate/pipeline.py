@@ -50,6 +50,9 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
     counted = total(rate(select("skewless_tuples_total", stage=source_stage)))
     aborted = select("skewless_transactions_total", outcome="aborted")
     latencies = select("skewless_end_to_end_latency_seconds_bucket")
+    complete = select("skewless_watermark_timestamp_seconds", stage="aggregator")
+    # Without aggregators, the age grows. A partition may have been at several processes before.
+    last_complete = maximum(f"last_over_time({complete}[1h])", "cluster", "namespace", "pipeline", "partition")
     return [
         stat_panel(
             PanelDescription(
@@ -59,7 +62,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
                 4,
                 4,
             ),
-            Query(f"time() - {minimum(select('skewless_watermark_timestamp_seconds', stage='aggregator'))}", "age"),
+            Query(f"time() - ({minimum(complete)} or {minimum(last_complete)})", "age"),
             limits=(600, 3600),
         ),
         stat_panel(
@@ -93,8 +96,8 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
                 "Processes", "Processes that Prometheus can scrape, and how many of them are ready.", "short", 4, 4
             ),
             # A process that runs several stages is ready when all of them are.
-            Query(f"sum(min by ({PROCESS}) ({select('skewless_ready')}))", "ready"),
-            Query(f"count(group by ({PROCESS}) ({select('skewless_build_info')}))", "running"),
+            Query(f"sum(min by ({PROCESS}) ({select('skewless_ready')})) or vector(0)", "ready"),
+            Query(f"count(group by ({PROCESS}) ({select('skewless_build_info')})) or vector(0)", "running"),
         ),
         stat_panel(
             PanelDescription("Records in", "Source records processed per second.", "cps", 6, 4),

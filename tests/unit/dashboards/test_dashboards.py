@@ -335,6 +335,28 @@ def problems_of_values(
     return promtool("test", "rules", file)
 
 
+def test_dashboard_panels_of_present_values_query_this_moment_alone() -> None:
+    """A range still has values when the processes have been down for a part of it."""
+    now = [target for panel in PANELS.values() if panel["type"] in {"stat", "bargauge"} for target in panel["targets"]]
+    assert {(target.get("instant"), target.get("range")) for target in now} == {(True, False)}
+
+
+def test_pipeline_panels_after_all_processes_ended_show_a_growing_age_and_no_process(tmp_path: Path) -> None:
+    """The processes end after 10 minutes. Until then, results are complete up to 10 s ago."""
+    moved, running = (f'job="j", instance="{name}", pipeline="p", stage="aggregator"' for name in ("moved", "running"))
+    series = [
+        {"series": f'skewless_watermark_timestamp_seconds{{{moved}, partition="0"}}', "values": "0"},
+        {"series": f'skewless_watermark_timestamp_seconds{{{running}, partition="0"}}', "values": "-10+15x39"},
+        {"series": f"skewless_build_info{{{running}}}", "values": "1x39"},
+    ]
+    requested = panels(UIDS["skewless-pipeline"])
+    for eval_time, age in (("9m", 10), ("20m", 1200 - 575)):
+        expected = {"Age of the results": [{"labels": "{}", "value": age}]}
+        assert problems_of_values(requested, series, expected, eval_time, tmp_path) == ""
+    expected = {"Processes": [{"labels": "{}", "value": 0}]}
+    assert problems_of_values(requested, series, expected, "20m", tmp_path) == ""
+
+
 def test_tuples_panel_of_the_pipeline_shows_stages_that_count_its_tuples_alone(tmp_path: Path) -> None:
     series = [
         {
