@@ -364,14 +364,12 @@ class ConsumerThread(threading.Thread):
             # The broker fences a transaction of a former member by the offsets in it, so each transaction needs one.
             partition = min(self._assignment.partitions)
             points[partition] = self._on_loop.wait(self._executor.commit_point, partition)
-        statistics, waited_s = self._executor.statistics, self._output.waited_s
         if points:
-            with statistics.committing.running():
+            with self._executor.statistics.committing.running():
                 self._output.commit(
                     {partition: self._to_commit(partition.topic, point) for partition, point in points.items()}
                 )
             self._session.outage.over()
-        statistics.output_waited_s += waited_s
         if wrote:
             self._policy.wrote()
         self._on_loop.wait(self._executor.end_commit, points, revoked)

@@ -40,7 +40,7 @@ class Output(Protocol):
 
     @property
     def waited_s(self) -> float:
-        """Time in s since the last commit for which the output accepted no records."""
+        """Time in s since the start for which the output accepted no records."""
         ...
 
     @property

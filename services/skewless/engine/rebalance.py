@@ -108,7 +108,6 @@ class Rebalance:
         # (KIP-360), although the epoch of this producer is older. A discarded producer asks for nothing: the broker
         # aborts its transaction when the next producer starts, and that one waits for the confirmation.
         self._session.require_confirmation()
-        self._executor.statistics.output_waited_s += self._output.waited_s
         if failure.membership_lost:
             # The process may have been suspended, so the age of its transaction is not the time that writing it took.
             self._output.close()

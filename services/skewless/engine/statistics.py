@@ -63,8 +63,6 @@ class EngineStatistics:
         """Processing, flushing and sending."""
         self.committing = Stopwatch()
         self.restoring_time = Stopwatch()
-        self.output_waited_s = 0.0
-        """Time in `working` in which the output accepted no records, as of the last commit or abort."""
         self._started = perf_counter()
         self._idle_s = 0.0
 
@@ -78,11 +76,14 @@ class EngineStatistics:
         finally:
             self.restoring = False
 
-    def times(self) -> dict[str, float]:
-        """Return the time in s since the start by state of the process."""
+    def times(self, output_waited_s: float) -> dict[str, float]:
+        """Return the time in s since the start by state of the process.
+
+        `output_waited_s` is the time in `working` in which the output accepted no records.
+        """
         times = {
-            "busy": max(0.0, self.working.total_s - self.output_waited_s),
-            "back_pressured": self.committing.total_s + self.output_waited_s,
+            "busy": max(0.0, self.working.total_s - output_waited_s),
+            "back_pressured": self.committing.total_s + output_waited_s,
             "restoring": self.restoring_time.total_s,
         }
         # Never less than before, because it is a counter: the durations are read one after another.

@@ -112,7 +112,7 @@ class MetricsReader:
         for outcome, transactions in dict(output.outcomes).items():
             yield Sample("skewless_transactions_total", (outcome,), transactions)
         yield Sample("skewless_in_flight_batches", (), executor.assignment.in_flight_batches())
-        for state, seconds in statistics.times().items():
+        for state, seconds in statistics.times(output.waited_s).items():
             yield Sample("skewless_time_seconds_total", (state,), seconds)
 
 

@@ -35,20 +35,18 @@ def test_engine_statistics_times_by_state_add_up_to_the_time_since_the_start(clo
     statistics = EngineStatistics()
     with statistics.restoring_partitions():
         clock.now += 4
-        assert statistics.times() == {"busy": 0, "back_pressured": 0, "restoring": 4, "idle": 0}
+        assert statistics.times(0) == {"busy": 0, "back_pressured": 0, "restoring": 4, "idle": 0}
     with statistics.working.running():
         clock.now += 3
-    statistics.output_waited_s += 1
     with statistics.committing.running():
         clock.now += 0.5
-        assert statistics.times() == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 0}
+        assert statistics.times(1) == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 0}
     clock.now += 10
-    assert statistics.times() == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 10}
+    assert statistics.times(1) == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 10}
 
 
 def test_engine_statistics_idle_time_never_decreases(clock: Clock) -> None:
     statistics = EngineStatistics()
     clock.now += 10
-    assert statistics.times()["idle"] == 10
-    statistics.output_waited_s += 3  # a wait that no `working` covers: busy stays 0
-    assert statistics.times()["idle"] == 10
+    assert statistics.times(0)["idle"] == 10
+    assert statistics.times(3)["idle"] == 10  # a wait that no `working` covers: busy stays 0

@@ -346,6 +346,15 @@ def test_metrics_reader_restore_in_progress_has_what_remains() -> None:
     assert read("aggregator", wiring)["skewless_restore_remaining_records", ()] == 2
 
 
+def test_metrics_reader_wait_for_the_output_is_not_busy_before_the_commit() -> None:
+    wiring = wired("router")
+    statistics, wiring.output.waited_s = wiring.executor.statistics, 8.0  # type: ignore[misc]
+    statistics.working._total_and_start = (9.0, None)
+    values = read("router", wiring)
+    assert values["skewless_time_seconds_total", ("busy",)] == 1
+    assert values["skewless_time_seconds_total", ("back_pressured",)] == 8
+
+
 def test_metrics_reader_times_by_state_are_all_shown() -> None:
     values = read("router", wired("router"))
     states = {labels[0] for name, labels in values if name == "skewless_time_seconds_total"}

@@ -54,9 +54,9 @@ class OutputProducer(ABC):
         self.dirty = False
         """Whether something was sent since the last commit."""
         self.waited_s = 0.0
-        """Time in s since the last commit for which the producer's queue was full."""
+        """Time in s since the start for which the producer's queue was full."""
         self.stalled_s = 0.0
-        """Part of it in which the broker accepted nothing."""
+        """Part of it since the last commit, in which the broker accepted nothing."""
         self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
         """Records sent by topic, for the metrics."""
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
@@ -267,7 +267,7 @@ class OutputProducer(ABC):
     def _clear(self) -> None:
         """Record that nothing is uncommitted: everything was committed or discarded."""
         self.dirty = False
-        self.waited_s = self.stalled_s = 0.0
+        self.stalled_s = 0.0
 
     def close(self) -> None:
         """Discard the producer and its queued records."""

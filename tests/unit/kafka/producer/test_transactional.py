@@ -111,6 +111,17 @@ def test_transactional_producer_transaction_that_took_longer_than_its_timeout_ge
     assert (slow.tested._producer is None) is (timeout_s > 15)
 
 
+def test_transactional_producer_time_without_room_adds_up_over_commits_and_aborts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slow = Slow(monkeypatch, TransportSettings())
+    slow.write(2, waits=[2])
+    slow.tested.abort(replace=False)
+    slow.write(1, waits=[1])
+    slow.tested.commit({})
+    assert slow.tested.waited_s == 3
+
+
 def test_transactional_producer_closed_before_the_abort_was_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow(monkeypatch, TransportSettings(transaction_timeout_s=200))
     slow.write(210)
