@@ -11,6 +11,7 @@ from dashboards.generate.promql import (
     MEMORY,
     OF_PROCESSES,
     PROCESS,
+    growth,
     maximum,
     minimum,
     quantile,
@@ -111,7 +112,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         ),
         stat_panel(
             PanelDescription("Dead letters", "Records that could not be parsed, in the time range.", "short", 6, 4),
-            Query(total(f"increase({dead_letters}[$__range])"), "dead letters"),
+            Query(growth(dead_letters), "dead letters"),
             limits=(1, 100),
         ),
         stat_panel(
@@ -122,7 +123,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
                 6,
                 4,
             ),
-            Query(total(f"increase({aborted}[$__range])"), "aborted"),
+            Query(growth(aborted), "aborted"),
             limits=(1, 10),
         ),
         line_panel(

@@ -30,6 +30,13 @@ def rate(selector: str) -> str:
     return f"rate({selector}[$__rate_interval])"
 
 
+def growth(counter: str) -> str:
+    """Return the growth of counters in the time range, including what new ones counted before their first scrape."""
+    known = f"present_over_time({counter}[10m] offset $__range)"
+    first = total(f"min_over_time({counter}[$__range]) unless {known}")
+    return f"{total(f'increase({counter}[$__range])')} + ({first} or vector(0))"
+
+
 def total(expression: str, *by: str) -> str:
     """Return the sum over all labels except these."""
     return f"sum{_by(by)} ({expression})"

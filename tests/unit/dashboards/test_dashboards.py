@@ -288,11 +288,12 @@ def test_dashboard_counters_are_queried_by_rate() -> None:
 
 def problems_of_rates(requested: PanelQuery) -> Iterator[str]:
     for found in SELECTOR.finditer(requested.expr):
-        by_rate = requested.expr[: found.start()].endswith(("rate(", "increase("))
+        of_growth = "min_over_time(", "present_over_time("
+        by_rate = requested.expr[: found.start()].endswith(("rate(", "increase(", *of_growth))
         counted = found["name"].endswith(("_total", "_bucket", "_count"))
         checks = {"a rate of a counter": by_rate == counted}
         if counted:
-            checks["over the interval of the panel"] = found["window"] in {"[$__rate_interval]", "[$__range]"}
+            checks["over the interval of the panel"] = found["window"] in {"[$__rate_interval]", "[$__range]", "[10m]"}
         yield from failures(f"{requested.where}: {found[0]}", checks)
 
 
@@ -355,6 +356,29 @@ def test_pipeline_panels_after_all_processes_ended_show_a_growing_age_and_no_pro
         assert problems_of_values(requested, series, expected, eval_time, tmp_path) == ""
     expected = {"Processes": [{"labels": "{}", "value": 0}]}
     assert problems_of_values(requested, series, expected, "20m", tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("at", "values", "shown"),
+    [
+        ("5m", "500x40", 500),
+        ("10m", "_x20 500x40", 500),
+        ("10m", "0x10 7x40", 7),
+        ("2h", "500x480", 0),
+        ("15m", "_x20 500x20 _x40", 500),
+    ],
+    ids=["of the first start", "of a new process", "between two scrapes", "before the time range", "of an ended one"],
+)
+def test_dead_letters_panel_shows_those_before_the_first_scrape_of_a_process(
+    at: str, values: str, shown: int, tmp_path: Path
+) -> None:
+    produced = f'skewless_produced_records_total{{{HERE}, topic="dead-letters"}}'
+    series = [
+        {"series": produced, "values": values},
+        {"series": produced.replace('"i"', '"older"'), "values": "0x480"},
+    ]
+    expected = {"Dead letters": [{"labels": "{}", "value": shown}]}
+    assert problems_of_values(panels(UIDS["skewless-pipeline"]), series, expected, at, tmp_path) == ""
 
 
 def test_tuples_panel_of_the_pipeline_shows_stages_that_count_its_tuples_alone(tmp_path: Path) -> None:
