@@ -28,8 +28,8 @@ METRICS = (
     ),
     Metric(
         "skewless_aggregator_results_total",
-        "Results produced. first: the first result of a window and key; revision: a result that replaces an earlier"
-        " one.",
+        "Results produced, without those that do not match aggregator.having. first: the first result of a window and"
+        " key; revision: a result that replaces or deletes an earlier one.",
         labels=("kind",),
     ),
     *STATE_METRICS,

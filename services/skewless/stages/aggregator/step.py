@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from skewless.algorithms.aggregates import PartialColumn, ResultCondition, ResultField, selected
@@ -73,7 +73,8 @@ class AggregatorStep(WindowedStep):
     def __init__(self, rules: AggregatorRules, *, worker_partitions: int, topic: str) -> None:
         super().__init__(worker_partitions=worker_partitions, topic=topic, limit=rules.limit)
         self._rules = rules
-        self._closed = self._reopened = self._first_results = self._revisions = 0
+        self._closed = self._reopened = 0
+        self._emitted: Counter[str] = Counter({"first": 0, "revision": 0})
         """Numbers of windows and of results since the process started, for the metrics."""
         self._read_times: dict[int, int] = {}
         """Newest read time by partition of the tuples that were merged since the last commit, for the metrics."""
@@ -184,18 +185,18 @@ class AggregatorStep(WindowedStep):
     def _results(self, partition: int, emission: Emission) -> Iterable[OutputRecord]:
         """Yield one record per key, because public topics contain one result per record."""
         window = emission.window
-        self._count_results(emission)
         bounds = window, self._rules.windows.end(window)
         encode, headers, new_record = self._rules.encode, self._rules.headers, self._new_record
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
-        for key, results in self._presented(emission):
+        for key, results in self._counted(emission):
             value = None if results is None else encode(new_record(key, *bounds, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, headers)
 
-    def _count_results(self, emission: Emission) -> None:
-        revisions = int(np.count_nonzero(emission.data["revision"]))
-        self._first_results += len(emission.keys) - revisions
-        self._revisions += revisions
+    def _counted(self, emission: Emission) -> Iterator[tuple[Any, Sequence[Any] | None]]:
+        """Yield what `_presented` does, and count it. A deletion counts as a revision."""
+        for identity, results in self._presented(emission):
+            self._emitted["revision" if results is None or results[-1] else "first"] += 1
+            yield identity, results
 
     def _identities(self, emission: Emission, rows: slice) -> Sequence[Any]:
         """Return what identifies each row for `_results`: its key."""
@@ -232,8 +233,8 @@ class AggregatorStep(WindowedStep):
         yield Sample("skewless_aggregator_keys", (), sum(map(len, stores)))
         yield Sample("skewless_aggregator_closed_windows_total", (), self._closed)
         yield Sample("skewless_aggregator_reopened_windows_total", (), self._reopened)
-        yield Sample("skewless_aggregator_results_total", ("first",), self._first_results)
-        yield Sample("skewless_aggregator_results_total", ("revision",), self._revisions)
+        for kind, results in self._emitted.items():
+            yield Sample("skewless_aggregator_results_total", (kind,), results)
 
 
 class SessionStep(AggregatorStep):
@@ -260,8 +261,7 @@ class SessionStep(AggregatorStep):
             for key, start, end in self._identities(emission, slice(None)):
                 yield self._result(partition, key, start, end, None)
             return
-        self._count_results(emission)
-        for (key, start, end), results in self._presented(emission):
+        for (key, start, end), results in self._counted(emission):
             yield self._result(partition, key, start, end, results)
 
     def _result(self, partition: int, key: str, start: int, end: int, results: Sequence[Any] | None) -> OutputRecord:

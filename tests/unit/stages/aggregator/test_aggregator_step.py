@@ -579,11 +579,18 @@ def test_aggregator_having_emits_results_that_match_and_deletes_those_that_no_lo
     merge(step, deltas((0, "few", 1, 1), (0, "many", 3, 9), (0, "large", 2, 10), (0, "never", 2, 20)), progress(60))
     outputs = log.take(step.flush(0))
     assert [(output.key, json_values_in([output])[0]["count"]) for output in outputs] == [(b"0/many", 3)]
+    assert emitted_by_kind(step) == {"first": 1, "revision": 0}
     late = deltas((0, "few", 1, 1), (0, "many", 1, 1), (0, "large", 1, -5), (0, "never", 1, 1))
     step.reopen(1, log.of(step.windows_to_reopen(InMemoryBatch(1, [late]))))
     merge(step, late)
     found = {output.key: output.value and json_values_in([output])[0]["revision"] for output in log.take(step.flush(0))}
     assert found == {b"0/few": 1, b"0/many": None, b"0/large": 1, b"0/never": None}
+    assert emitted_by_kind(step) == {"first": 1, "revision": 4}
+
+
+def emitted_by_kind(step: AggregatorStep) -> dict[str, float]:
+    found = (sample for sample in step.collect_metrics() if isinstance(sample, Sample))
+    return {each.labels[0]: each.value for each in found if each.name == "skewless_aggregator_results_total"}
 
 
 INTERVAL: dict[str, Any] = {"emit_interval_ms": 100}
