@@ -16,7 +16,7 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from helm.generate import files, kubernetes, pipeline_schema, stages
+from helm.generate import files, kubernetes, pipeline_schema, schema, stages
 from helpers import extra_stages
 from helpers.docs_blocks import ROOT, blocks
 from helpers.source_files import assert_none, problem_of
@@ -331,21 +331,32 @@ def test_chart_nulls_in_place_of_defaults_are_refused_before_a_template_needs_th
         assert refused == group
 
 
-def test_chart_leaf_without_a_value_is_rendered(helm: Callable[..., str]) -> None:
-    paths = (
-        "global.imagePullSecrets",
-        "imagePullSecrets",
-        "kafka.tls.enabled",
-        "networkPolicy.egress.kafkaPorts",
-        "serviceAccount.annotations",
-        "stageDefaults.kafka",
-        "stageDefaults.nodeSelector",
-        "stageDefaults.podAnnotations",
-        "stageDefaults.podLabels",
-        "tests.kafka",
-    )
-    nulls = [part for path in paths for part in ("--set", f"{path}=null")]
-    helm("template", "clicks", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", MINIMAL, *nulls)
+LOGINS = (
+    "kafka.sasl.existingSecret=s",
+    "kafka.sasl.mechanism=OAUTHBEARER",
+    "kafka.sasl.oauthbearer.tokenEndpointUrl=https://identity",
+    "kafka.tls.enabled=true",
+    "registry.url=https://registry",
+    "registry.existingSecret=s",
+)
+
+
+def empty_values(path: str, section: dict[str, Any]) -> Iterator[str]:
+    """Return the path of each text, list and object that is empty by default."""
+    for name, value in section.items():
+        inner = f"{path}.{name}" if path else name
+        if schema.is_section(inner, value):
+            yield from empty_values(inner, value)
+        elif value in ("", [], {}):
+            yield inner
+
+
+def test_chart_empty_value_without_a_value_is_rendered_as_empty(render: Render) -> None:
+    settings = (*LOGINS, "monitoring.dashboards.enabled=true", "spark.jobs.audit.enabled=true")
+    given = {setting.partition("=")[0] for setting in settings}
+    given |= {"global.imageRegistry", "kafka.bootstrapServers", "source.topic"}
+    paths = set(empty_values("", yaml.safe_load(schema.VALUES.read_text()))) - given
+    assert render(MINIMAL, *settings, *(f"{path}=null" for path in paths)) == render(MINIMAL, *settings)
 
 
 def test_chart_kubernetes_without_pod_index_label_is_refused(helm: Callable[..., str]) -> None:

@@ -76,8 +76,7 @@ annotations:
 
 {{/* Reference of an image. Parameters: (dict "root" $ "image" values "tag" default). */}}
 {{- define "skewless.image" -}}
-{{- $registry := default .image.registry .root.Values.global.imageRegistry -}}
-{{- with $registry | trimSuffix "/" }}{{ . }}/{{ end }}{{ .image.repository }}
+{{- with coalesce .root.Values.global.imageRegistry .image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ .image.repository }}
 {{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .tag .image.tag }}{{ end }}
 {{- end }}
 

@@ -73,7 +73,7 @@ Parameters: (dict "root" $ "name" stage).
 {{- define "skewless.stage" -}}
 {{- $overrides := default (dict) (get .root.Values.stages .name) -}}
 {{- $stage := mergeOverwrite (deepCopy .root.Values.stageDefaults) (deepCopy $overrides) -}}
-{{- range $name := list "nodeSelector" "podAnnotations" "podLabels" }}
+{{- range $name := list "podAnnotations" "podLabels" }}
 {{- $_ := set $stage $name (include "skewless.withoutNulls" (get $stage $name) | fromYaml) -}}
 {{- end }}
 {{- $resources := default (dict) $stage.resources -}}
@@ -270,7 +270,7 @@ of them use the same listener.
 {{/* Address at which clients get their tokens; empty unless they log in with tokens. */}}
 {{- define "skewless.tokenEndpoint" -}}
 {{- if and (hasPrefix "SASL" (include "skewless.securityProtocol" .)) (eq .Values.kafka.sasl.mechanism "OAUTHBEARER") }}
-{{- .Values.kafka.sasl.oauthbearer.tokenEndpointUrl }}
+{{- default "" .Values.kafka.sasl.oauthbearer.tokenEndpointUrl }}
 {{- end }}
 {{- end }}
 

@@ -3,7 +3,7 @@
 {{/* Fields of a pod's spec. Parameters: root, optionally serviceAccount and token (whether it is mounted). */}}
 {{- define "skewless.pod" -}}
 serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount | quote }}
-automountServiceAccountToken: {{ default .root.Values.serviceAccount.automountServiceAccountToken .token }}
+automountServiceAccountToken: {{ or .token .root.Values.serviceAccount.automountServiceAccountToken false }}
 enableServiceLinks: false
 securityContext:
   {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
@@ -44,7 +44,7 @@ imagePullSecrets:
 
 {{/* Scheduling of pods. Parameters: (dict "values" values). */}}
 {{- define "skewless.placement" -}}
-{{- with .values.nodeSelector }}
+{{- with include "skewless.withoutNulls" .values.nodeSelector | fromYaml }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -193,7 +193,7 @@ SKEWLESS__KAFKA__SASL__{{ ternary "OAUTHBEARER__CLIENT_ID" "USERNAME" (eq .Value
 
 {{/* Secret with the CA certificate of the token endpoint; empty if there is none. */}}
 {{- define "skewless.tokenEndpointCa" -}}
-{{- if include "skewless.tokenEndpoint" . }}{{ .Values.kafka.sasl.oauthbearer.caSecret }}{{ end }}
+{{- if include "skewless.tokenEndpoint" . }}{{ default "" .Values.kafka.sasl.oauthbearer.caSecret }}{{ end }}
 {{- end }}
 
 {{/* Whether there are certificates to mount. Parameters: root, overrides. */}}
