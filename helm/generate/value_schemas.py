@@ -129,6 +129,8 @@ BY_PATH: dict[str, Schema] = {
     "securityContext": reference("core.v1.SecurityContext"),
     "serviceAccount.name": NAME,
     "source.partitions": OPTIONAL_POSITIVE,
+    "source.skipTo": {"type": "object", "additionalProperties": COUNT},
+    "source.start": {"type": ["string", "integer"], "pattern": "^(earliest|latest|[0-9].*)?$", "minimum": 0},
     "source.topics": {
         "type": ["array", "object", "null"],
         "items": {"type": "string", "minLength": 1, "maxLength": 249, "pattern": "^[A-Za-z0-9._-]+$"},

@@ -213,6 +213,21 @@ def test_rendered_pipeline_file_and_environment_load_in_every_stage(
     assert_none(problem for values in EXAMPLES for problem in problem_of(values.stem, partial(check, values)))
 
 
+@pytest.mark.parametrize(
+    ("start", "loaded"), [("latest", "latest"), ("2026-02-01T00:00:00Z", 1769904000000), (1769904000000, 1769904000000)]
+)
+def test_rendered_pipeline_file_has_the_first_records_of_the_source(
+    render: Render, tmp_path: Path, start: str | int, loaded: str | int
+) -> None:
+    values = yaml.safe_load(MINIMAL.read_text())
+    values["source"] |= {"start": start, "skipTo": {3: 1_000_000_000}}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    source = load(render(file), "splitter", tmp_path).source
+    assert source is not None
+    assert (source.topic, source.start, source.skip_to) == ("clicks", loaded, {"3": 1_000_000_000})
+
+
 def test_rendered_container_commands_exist_with_their_options(rendered: dict[str, Objects]) -> None:
     def check(container: dict[str, Any]) -> None:
         arguments = [argument.replace("$(POD_INDEX)", "3") for argument in container["args"]]

@@ -377,8 +377,11 @@ tls:
 {{- $config = merge $config (dict "topics" (dict "internal_retention_s" 3600)) -}}
 {{- end }}
 {{- $config = merge (dict "name" (include "skewless.pipeline" .) "kafka" $kafka) $config -}}
-{{- if .Values.source.topic }}{{ $_ := set $config "source" (dict "topic" .Values.source.topic) }}
-{{- else if .Values.source.topics }}{{ $_ := set $config "source" (dict "topics" .Values.source.topics) }}{{ end }}
+{{- $source := dict -}}
+{{- with .Values.source.start }}{{ $_ := set $source "start" . }}{{ end }}
+{{- with .Values.source.skipTo }}{{ $_ := set $source "skip_to" . }}{{ end }}
+{{- if .Values.source.topic }}{{ $_ := set $config "source" (merge (dict "topic" .Values.source.topic) $source) }}
+{{- else if .Values.source.topics }}{{ $_ := set $config "source" (merge (dict "topics" .Values.source.topics) $source) }}{{ end }}
 {{- /* `skewless status` does not miss a stage that the pipeline does without. */}}
 {{- $without := dict -}}
 {{- range $name, $stage := .Values.stages }}
