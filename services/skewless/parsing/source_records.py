@@ -58,10 +58,15 @@ class RecordColumns:
     partition: int = 0
 
     @classmethod
-    def of_values(cls, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> Self:
-        """Return records that have neither keys nor headers, such as the lines of a file."""
+    def of_values(
+        cls,
+        values: Sequence[bytes | None],
+        timestamps: NDArray[np.int64],
+        keys: Sequence[bytes | None] | None = None,
+    ) -> Self:
+        """Return records that have no headers and, unless `keys` are given, no keys, such as the lines of a file."""
         size = len(values)
-        return cls(values, timestamps, [None] * size, [()] * size)
+        return cls(values, timestamps, [None] * size if keys is None else keys, [()] * size)
 
 
 def select(records: SourceRecords, rows: Sequence[int]) -> SourceRecords:

@@ -29,7 +29,7 @@ from skewless.settings_base import plain
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
-    from skewless.lab.datasets.produce_classified import ClassificationCounts
+    from skewless.lab.datasets.produce_classified import ClassificationCounts, InputRules
 
 AUTO = "auto"
 SIDES = {"impressions": "left", "clicks": "right"}
@@ -150,7 +150,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     from skewless.config.pipeline_settings import default_event_time_rules
     from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
     from skewless.lab.datasets import resume_produce
-    from skewless.lab.datasets.produce_classified import InputClassifier
+    from skewless.lab.datasets.produce_classified import InputClassifier, InputRules, input_rules
     from skewless.lab.datasets.produce_run import run
 
     if topic is not None:
@@ -162,8 +162,8 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     if topic is None and bootstrap_servers is None:
         file = file or default_file()
     settings = None if file is None else load_settings(file)
-    side = _side(settings, name) or (settings.enrich.topic if settings and settings.enrich else None)
-    kafka, target, replication_factor = _target(settings, bootstrap_servers, topic or side)
+    belongs_to = _input(settings, name)
+    kafka, target, replication_factor = _target(settings, bootstrap_servers, topic, belongs_to)
     partition_count = prepare_topic(kafka, target, partitions, replication_factor)
     synthetic = source.read is not None and not options.input
     if synthetic:
@@ -175,16 +175,13 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         counts = resume_produce.existing_records(kafka, target, take(source.batches(options), total))
         batches, existing_count = resume_produce.missing_records(batches, producer, counts), int(counts.sum())
         click.echo(f"topic {target} already contains {existing_count:,} records of the run", err=True)
-    classifier = (
-        InputClassifier(settings.splitter, settings.event_time_rules(), partition_count)
-        if settings and not side
-        else InputClassifier(source.splitter(), default_event_time_rules(), partition_count)
-    )
+    rules = input_rules(settings, belongs_to) if settings else InputRules(source.splitter(), default_event_time_rules())
+    classifier = InputClassifier(rules.parsing, rules.event_times, partition_count)
     remaining = None if total is None else total - existing_count
     with received_signals(once=True) as signals:
         summary = run(batches, producer, remaining, options.rate, speed, classifier=classifier, signals=signals)
     click.echo(f"{summary} to {target}", err=True)
-    _show_rejected(classifier.result, name, file)
+    _show_rejected(classifier.result, rules, name, file)
     if as_json:
         report = {"dataset": name, "topic": target, "synthetic": synthetic, "already": existing_count}
         click.echo(json.dumps(report | summary.to_json() | classifier.result.to_json()))
@@ -192,18 +189,17 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         context.exit(128 + signals[0])
 
 
-def _show_rejected(classified: ClassificationCounts, dataset: str, file: Path | None) -> None:
+def _show_rejected(classified: ClassificationCounts, rules: InputRules, dataset: str, file: Path | None) -> None:
     """Print how many records a pipeline would reject as unreadable or late, and the remedy."""
     from skewless.lab.datasets.produce_classified import input_warnings
 
     remedy = (
         f"correct them, or name another data set than {dataset}"
         if file is None
-        else f"correct them, or section splitter of {file}"
+        else f"correct them, or section {rules.section} of {file}"
     )
-    for warning in input_warnings(
-        classified.unreadable, classified.late, "records", classified.max_lateness_ms, remedy
-    ):
+    late_remedy = rules.late_remedy(classified.max_lateness_ms)
+    for warning in input_warnings(classified.unreadable, remedy, classified.late, "records", late_remedy):
         click.echo(warning, err=True)
 
 
@@ -227,17 +223,19 @@ def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
     return find_name(name), dataset
 
 
-def _side(settings: PipelineSettings | None, dataset: str) -> str | None:
-    """Return the topic of the side of a join to which a dataset belongs, None for other datasets."""
-    side = settings.sides.get(SIDES.get(dataset, "")) if settings else None
-    return side.topic if side else None
+def _input(settings: PipelineSettings | None, dataset: str) -> str:
+    """Return the input of the pipeline to which a dataset belongs, as the topology names it."""
+    side = SIDES.get(dataset)
+    if settings and side in settings.sides:
+        return side
+    return "events" if settings and settings.enrich else "source"
 
 
 def _target(
-    settings: PipelineSettings | None, servers: str | None, topic: str | None
+    settings: PipelineSettings | None, servers: str | None, topic: str | None, belongs_to: str
 ) -> tuple[KafkaSettings, str, int | None]:
     """Return the broker, the topic, and the replication factor of a new topic (None: the brokers' default)."""
-    if topic is None and settings is not None and settings.own_source is not None:
+    if topic is None and belongs_to == "source" and settings is not None and settings.own_source is not None:
         raise ConfigurationError(
             f"--topic: missing; the pipeline writes its source topic {settings.topic('source')} itself: name another "
             f"topic, or produce {' and '.join(SIDES)}, which belong to the sides of its join"
@@ -245,7 +243,7 @@ def _target(
     if settings is not None:
         return (
             with_servers(settings.kafka, servers),
-            topic or settings.topic("source"),
+            topic or settings.topic(belongs_to),
             settings.topics.replication_factor,
         )
     if topic is None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from skewless.errors import SkewlessError
 from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.kafka.settings import KafkaSettings
-from skewless.lab.datasets.produce_classified import input_warnings
+from skewless.lab.datasets.produce_classified import input_rules, input_warnings
 from skewless.lab.datasets.produce_run import run as produce
 from skewless.lab.demo import demo_table
 from skewless.lab.demo.console import DemoConsole, LiveProgress, RunProgress
@@ -169,9 +169,8 @@ class Demo:
         self.window_ms = window_for((sent.last_ms or 0) - (sent.first_ms or 0)) * 1000
 
     def _count(self) -> None:
-        settings = self._plan.pipeline("localhost:9092", self.window_ms / 1000)
-        rules = settings.event_time_rules()
-        counter = ReferenceCounter(settings.splitter, rules, self.window_ms, SOURCE_PARTITIONS)
+        rules = input_rules(self._plan.pipeline("localhost:9092", self.window_ms / 1000), "source")
+        counter = ReferenceCounter(rules.parsing, rules.event_times, self.window_ms, SOURCE_PARTITIONS)
         with report_progress("counting", self.records, time.monotonic()) as progress:
             for batch in record_batches(self._plan):
                 counter.add(batch)
@@ -182,8 +181,8 @@ class Demo:
             f"{_duration(self.window_ms)}"
         )
         remedy = f"the file was detected as data set {self._plan.dataset}; correct them, or run your own pipeline"
-        unreadable, lateness_ms = reference.classified.unreadable, reference.classified.max_lateness_ms
-        for warning in input_warnings(unreadable, reference.late, "tuples", lateness_ms, remedy):
+        late_remedy = rules.late_remedy(reference.classified.max_lateness_ms)
+        for warning in input_warnings(reference.classified.unreadable, remedy, reference.late, "tuples", late_remedy):
             self._console.print_line(f"  {warning}", style="yellow")
 
     def _run_pipeline(self, bootstrap: str) -> RunResult:

@@ -19,13 +19,12 @@ from skewless.kafka.settings import KafkaSettings
 from skewless.lab.datasets.lateness import LatenessTracker
 from skewless.lab.inspection.read_topic import SampleRange, sample_range
 from skewless.parsing.join_records import SideRules, read_records, side_rules
+from skewless.stages.join.settings import SPAN_SETTINGS
 from skewless.wire.topic_partition import TopicPartition
 
 LISTED_REASONS = 3
 """Reasons of invalid records that a problem names at most."""
 REPARTITION = "set join.repartition: always"
-SPAN_SETTINGS = {Side.LEFT: "join.window_s", Side.RIGHT: "join.sync_delay_s"}
-"""Setting that contains the tolerated disorder of a side, besides `join.apart_s`."""
 
 
 @dataclass

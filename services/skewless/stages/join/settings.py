@@ -11,6 +11,9 @@ from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.schema_registry.settings import ResultFormat, Subject
 from skewless.settings_base import EventTimeSpan, InvalidSettingsError, SettingsModel
 
+SPAN_SETTINGS = {Side.LEFT: "join.window_s", Side.RIGHT: "join.sync_delay_s"}
+"""Setting that contains the tolerated disorder of a side, besides `join.apart_s`."""
+
 
 class JoinSettings(SettingsModel):
     """Settings of the join of two topics: each record of the left one with at most one record of the right one."""

@@ -11,11 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.algorithms.windowing.assigner import tumbling
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.producer.bulk import RUN
 from skewless.lab.datasets import DATASETS
 from skewless.lab.datasets.lateness import LatenessTracker
-from skewless.lab.datasets.produce_classified import ClassificationCounts, InputClassifier, input_warnings
+from skewless.lab.datasets.produce_classified import (
+    ClassificationCounts,
+    InputClassifier,
+    InputRules,
+    input_rules,
+    input_warnings,
+)
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 
@@ -81,18 +88,63 @@ def test_input_classifier_records_of_other_partitions_make_no_record_late() -> N
     assert judged(DATASETS["lines"].splitter(), *[b"a"] * (RUN + 1), times=times, partitions=1).late == 1
 
 
+SIDE = {"format": {"name": "csv", "delimiter": ";", "columns": ["id", "time"]}, "time": {"field": "time"}}
+JOIN = {
+    "name": "ads",
+    "join": {
+        "left": {"topic": "impressions", "id": {"field": "id"}, **SIDE},
+        "right": {"topic": "clicks", "id": {"from": "record_key"}, **SIDE},
+        "apart_s": 5,
+        "sync_delay_s": 6,
+    },
+}
+ENRICHED = {
+    "name": "views",
+    "source": {"topic": "views.enriched"},
+    "enrich": {"topic": "views", "tables": [{"topic": "users", "key": {"field": "id"}, "fields": {"city": "city"}}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "late", "remedy"),
+    [
+        ("left", 2, "they go to join-late: to accept them, set join.window_s to 6.5 or more"),
+        ("right", 1, "they go to join-late: to accept them, set join.sync_delay_s to 6.5 or more"),
+    ],
+)
+def test_input_rules_side_of_a_join_has_its_lateness_and_remedy(name: str, late: int, remedy: str) -> None:
+    rules = input_rules(PipelineSettings.model_validate(JOIN), name)
+    classifier = InputClassifier(rules.parsing, rules.event_times, 1)
+    values = [b"a;2000", b"b;1500", b"c;500", b"d"]
+    classifier.add(0, values, np.zeros(4, dtype=np.int64), [value[:1] for value in values])
+    found = classifier.result
+    assert (found.late, rules.late_remedy(found.max_lateness_ms)) == (late, remedy)
+    assert (found.unreadable.total(), rules.section) == (1, f"join.{name}")
+
+
+def test_input_rules_enriched_records_are_never_late() -> None:
+    rules = input_rules(PipelineSettings.model_validate(ENRICHED), "events")
+    classifier = InputClassifier(rules.parsing, rules.event_times, 1)
+    classifier.add(0, [b'{"id": 1}', b"{}", b"no"], np.array([10**9, 0, 0]))
+    assert (classifier.result.late, classifier.result.unreadable) == (0, {"malformed JSON": 1})
+
+
 def test_input_warnings_without_late_or_unreadable_records_are_empty() -> None:
-    assert list(input_warnings(Counter(), 0, "records", 0, "")) == []
+    assert list(input_warnings(Counter(), "", 0, "records", "")) == []
 
 
-def test_input_warnings_allowed_lateness_has_all_its_digits() -> None:
-    (late,) = input_warnings(Counter(), 1, "records", 1_598_071_040_001, "")
-    assert late.endswith("set event_time.allowed_lateness_s to 1598071040.001 or more")
+def late_remedy(lateness_ms: int) -> str:
+    rules = InputRules(DATASETS["lines"].splitter(), EventTimeRules(lateness_ms=0, max_ahead_ms=0))
+    return rules.late_remedy(lateness_ms)
+
+
+def test_late_remedy_allowed_lateness_has_all_its_digits() -> None:
+    assert late_remedy(1_598_071_040_001).endswith("set event_time.allowed_lateness_s to 1598071040.001 or more")
 
 
 def test_input_warnings_name_numbers_reasons_and_remedies() -> None:
-    unreadable, late = input_warnings(Counter({"no time": 3, "not JSON": 1}), 7, "records", 12_345, "correct them")
-    assert unreadable == "unreadable records: 4 (3 of them: no time), they go to dead-letters: correct them"
-    assert late == (
-        "late records: 7, they go to late: to count them, set event_time.allowed_lateness_s to 12.345 or more"
-    )
+    found = input_warnings(Counter({"no time": 3, "not JSON": 1}), "correct them", 7, "records", late_remedy(12_345))
+    assert list(found) == [
+        "unreadable records: 4 (3 of them: no time), they go to dead-letters: correct them",
+        "late records: 7, they go to late: to accept them, set event_time.allowed_lateness_s to 12.345 or more",
+    ]
