@@ -775,7 +775,7 @@ class PipelineSettings(SettingsModel):
         fitting = [divisor for divisor in _divisors(grid_ms) if divisor % local_ms == 0]
         longest = min(DEFAULT_PANE_MS, self.aggregator.windows.max_pane_ms)
         short = [divisor for divisor in fitting if divisor <= longest]
-        return max(short) if short else min(fitting, default=DEFAULT_PANE_MS)
+        return max(short) if short else min(fitting, default=1)  # if none fits, the local window is refused
 
     def row_format(self, pane_ms: int | None = None) -> RowFormat:
         """Return the format of rows in which the splitter has aggregated tuples, by default for whole panes."""

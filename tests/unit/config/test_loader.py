@@ -583,6 +583,10 @@ ENCODING_PROBLEM = (
             "splitter.local.window_s: 7.0 does not divide 60 seconds: windows and ticks begin at multiples of them",
         ),
         (
+            "splitter: {format: text, local: {mode: windows, window_s: 3}}\naggregator: {window_s: 10}",
+            "splitter.local.window_s: 3.0 does not divide 10 seconds: windows and ticks begin at multiples of them",
+        ),
+        (
             "splitter: {format: text, local: {mode: windows, window_s: 5}}\nworker_input: {encoding: record}",
             ENCODING_PROBLEM.replace("buffer", "windows"),
         ),
