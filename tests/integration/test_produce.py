@@ -90,10 +90,10 @@ def test_produce_command_same_seed_twice_writes_the_same_logs(broker: str, topic
 @pytest.mark.thorough
 def test_produce_command_created_topic_keeps_records_of_past_years(broker: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
-    path.write_text('{"ticker": "A", "timestamp": 1388531408665}\n')
+    path.write_text('{"ticker": "A", "timestamp": 1388531408665}\n{"ticker": "A", "timestamp": 0}\n')
     entries = summary(produce("auto", "--topic", topic, "--partitions", 1, "--input", path, "--json", servers=broker))
-    assert (entries["dataset"], entries["records"]) == ("ticker", 1)
-    assert [time for time, _ in read(broker, topic, 1)[0]] == [1388531408665]
+    assert (entries["dataset"], entries["records"]) == ("ticker", 2)
+    assert [time for time, _ in read(broker, topic, 1)[0]] == [1388531408665, 1]  # librdkafka cannot write 0
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     admin = AdminClient({"bootstrap.servers": broker})  # the reference keeps the client alive, which its futures need
     config = admin.describe_configs([resource])[resource].result(WAIT_S)

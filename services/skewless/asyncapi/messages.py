@@ -66,7 +66,7 @@ def _text_key(description: str, pattern: str | None = None) -> Schema:
 
 
 def _event_time(name: str) -> str:
-    return f"{name}. For times before 1970, which Kafka cannot store, the time of writing."
+    return f"{name}. For times before 1970, which Kafka cannot store, the time of writing. 0 is stored as 1."
 
 
 def _schema_header(schema: str) -> Schema:
@@ -138,7 +138,7 @@ ENRICHED_RECORD = replace(
     SOURCE,
     name="enriched-record",
     key={"type": ["string", "null"], "description": "The key of your record."},
-    timestamp="That of your record.",
+    timestamp="That of your record. 0 is stored as 1.",
     guarantee="Each record {once}.",
     headers={
         "type": "object",

@@ -61,7 +61,7 @@ class OutputRecord(msgspec.Struct, frozen=True, gc=False):
     key: bytes | None = None
     partition: int | None = None
     timestamp: int | None = None
-    """Event time in ms for public topics. None for internal topics: Kafka then uses the time of writing."""
+    """Event time in ms for public topics; 0 is written as 1. None for internal topics: it is the time of writing."""
     headers: OwnHeaders = ()
 
 

@@ -143,8 +143,9 @@ class OutputProducer(ABC):
                     headers, header_list = output.headers, list(output.headers) or None
                 partition = PARTITION_UA if output.partition is None else output.partition
                 # Positional arguments save 0.2 us. The two that are None are callbacks for the delivery of this
-                # record. librdkafka replaces the timestamp 0 by the current time.
-                record = topic_name, output.value, output.key, partition, None, None, output.timestamp or 0, header_list
+                # record. librdkafka replaces the timestamp 0 by the current time; 1 is the nearest one that it writes.
+                timestamp = output.timestamp or (0 if output.timestamp is None else 1)
+                record = topic_name, output.value, output.key, partition, None, None, timestamp, header_list
                 try:
                     produce(*record)
                 except BufferError:

@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from skewless.errors import BrokerError, TransactionAbortedError, UnavailableError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
@@ -24,6 +25,26 @@ def test_at_least_once_producer_aborted_again_without_a_broker_stays_closed() ->
     producer.abort(replace=True)
     assert not producer.ready
     assert producer.outcomes["aborted"] == 2
+
+
+class Recorder:
+    """A producer that keeps the timestamp of each record."""
+
+    def __init__(self) -> None:
+        self.timestamps: list[object] = []
+
+    def produce(self, *record: object) -> None:
+        self.timestamps.append(record[6])
+
+    def poll(self, _timeout: float) -> None: ...
+
+
+def test_at_least_once_producer_record_of_the_time_0_does_not_get_the_time_of_writing() -> None:
+    """For librdkafka, 0 is the time of writing."""
+    producer = AtLeastOnceProducer(KafkaSettings.model_validate({}), TransportSettings.model_validate({}), str)
+    producer._producer = recorder = Recorder()
+    producer.send(OutputRecord("enriched", b"x", timestamp=time_ms) for time_ms in (None, 0, 1, 5))
+    assert recorder.timestamps == [0, 1, 1, 5]
 
 
 class Cluster:
