@@ -26,7 +26,7 @@ from skewless.lab.simulation import planning
 from skewless.lab.simulation.candidates import ALL, candidates_of
 from skewless.lab.simulation.recommend import Demand
 from skewless.lab.simulation.simulation import Simulation, SimulationConfig
-from skewless.times import FORM, parse_duration
+from skewless.times import FIRST_INSTANT, FORM, LAST_INSTANT, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,6 +209,8 @@ def simulate(  # noqa: PLR0913 - passed by name
         raise ConfigurationError(
             f"keys: needs keys, none of them None, and as many times: {len(of_keys)} and {len(event_times)}"
         )
+    if event_times.min() < FIRST_INSTANT or event_times.max() > LAST_INSTANT:
+        raise ConfigurationError("times: must be within the years 1 to 9999")
     simulation = Simulation(product(names, numbers), SimulationConfig(parsed, routers, round(window_s * 1000)))
     for first in range(0, len(event_times), simulation.rows):
         part = slice(first, first + simulation.rows)

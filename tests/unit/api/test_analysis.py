@@ -67,6 +67,7 @@ def test_simulate_measures_are_those_of_the_command(tmp_path: Path) -> None:
         ({"keys": [1, 2]}, "^keys: must be texts: "),
         ({"keys": "books"}, r"^keys: must be a list of texts, and are one text: give \['books'\]"),
         ({"keys": ["\ud800"]}, "^keys: must be texts: "),
+        ({"times": [2**63 - 1] * 5_000}, "^times: must be within the years 1 to 9999$"),
         ({"times": [2**70]}, "^times: must be integers of 64 bits: "),
         ({"times": [0.5] * 5_000}, "^times: must be integers of 64 bits: "),
         ({"routers": 0}, "^routers: 0 must be a whole number, at least 1"),

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from skewless.errors import ConfigurationError
+from skewless.times import FIRST_INSTANT, LAST_INSTANT
 
 STDIN = "-"
 BLOCK_BYTES = 2**17
@@ -109,6 +110,9 @@ def _tables(source: Source) -> Iterator[pa.Table]:
         columns = columns or table.num_columns
         if table.num_columns not in {2, 3} or table.num_columns != columns:
             raise _malformed(source, rows + 1)
+        times = table[_TIME].to_numpy()
+        if (beyond := np.flatnonzero((times < FIRST_INSTANT) | (times > LAST_INSTANT))).size:
+            raise _malformed(source, rows + int(beyond[0]) + 1)
         rows += table.num_rows
         yield table.select(_SCHEMA.names)
 
@@ -157,5 +161,5 @@ def _invalid(source: Source, problem: str, rows: int) -> ConfigurationError:
 def _malformed(source: Source, line: int) -> ConfigurationError:
     return ConfigurationError(
         f"{source.name}: line {line}: is not `time_ms TAB key`, or `time_ms TAB key TAB count` in all lines; "
-        "time_ms and count are integers"
+        "time_ms and count are integers, and time_ms is within the years 1 to 9999"
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from skewless.errors import ConfigurationError
 from skewless.lab.simulation.tsv_reader import BLOCK_BYTES, STDIN, batches, open_source
+from skewless.times import FIRST_INSTANT, LAST_INSTANT
 
 Row = tuple[int, str]
 KEYS = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["Cs"]), max_size=8)
@@ -35,7 +36,7 @@ def problem(text: bytes) -> str:
 
 
 @given(
-    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), KEYS)),
+    st.lists(st.tuples(st.integers(FIRST_INSTANT, LAST_INSTANT), KEYS)),
     st.sampled_from(["", "\t1", "\t-7"]),
     st.integers(1, 5),
     st.sampled_from(["", "\n"]),
@@ -71,6 +72,8 @@ def test_tsv_reader_line_longer_than_a_read_block_is_read() -> None:
         (b"\tb", "is not"),
         (b"1\tb\t2\t3", "is not"),
         (b"99999999999999999999\tb", "is not"),
+        (b"9223372036854775807\tb", "is not"),
+        (b"%d\tb" % (FIRST_INSTANT - 1), "is not"),
         (b"1\t\xff", "the key is not UTF-8"),
     ],
 )
