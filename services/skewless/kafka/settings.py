@@ -60,6 +60,8 @@ OWN_FIELD = {
     "ssl.endpoint.identification.algorithm": "kafka.tls.verify_hostname",
     "enable.ssl.certificate.verification": "kafka.tls.ca, because certificates are always verified",
     "session.timeout.ms": "transport.session_timeout_s",
+    "compression.type": "transport.compression, or mirror.compression for the copy",
+    "compression.codec": "transport.compression, or mirror.compression for the copy",
 }
 """librdkafka options that have a setting of their own. Only that setting is accepted."""
 METADATA_INTERVAL_MS = "topic.metadata.refresh.interval.ms"

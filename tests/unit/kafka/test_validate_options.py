@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
+from pydantic import ValidationError
 
 from skewless.errors import ConfigurationError
 from skewless.kafka.clients import create_client
@@ -55,6 +56,13 @@ def test_client_options_that_are_valid_pass_and_print_nothing(capfd: pytest.Capt
         validate_client_options(kafka(linger_ms=20, fetch_wait_max_ms=10), transport)
     validate_client_options(kafka(message_timeout_ms=60_000), PLAIN)
     assert capfd.readouterr() == ("", "")
+
+
+def test_client_options_that_would_replace_the_compression_are_refused() -> None:
+    options = TransactionalProducer(KafkaSettings(), TransportSettings(compression="gzip"), str, "m").options()
+    (codec,) = (name for name, value in options.items() if value == "gzip")
+    with pytest.raises(ValidationError, match=rf"{codec}: use transport\.compression, or mirror\.compression"):
+        KafkaSettings(options={codec: "zstd"})
 
 
 def test_client_options_files_of_another_machine_are_not_read() -> None:
