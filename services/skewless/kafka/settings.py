@@ -37,6 +37,9 @@ GUARANTEED = frozenset(
 )
 """librdkafka options that exactness depends on. The transport sets them; users may not."""
 
+OBJECTS = frozenset({"default.topic.config", "error_cb", "logger", "oauth_cb", "stats_cb", "throttle_cb"})
+"""Options of confluent-kafka whose values are objects of Python."""
+
 Compression = Literal["none", "lz4", "zstd", "snappy", "gzip"]
 
 _ADDRESS = re.compile(r"(\[[^\s\]]+\]|[^\s:\[\]]+):\d{1,5}")
@@ -259,6 +262,10 @@ class KafkaSettings(SettingsModel):
         problems = [
             f"{name}: set by the transport, exactness rests on it; remove it"
             for name in sorted(GUARANTEED & options.keys())
+        ]
+        problems += [
+            f"{name}: is not an option of librdkafka, its value is an object of Python; remove it"
+            for name in sorted(OBJECTS & options.keys())
         ]
         problems += [f"{name}: use {OWN_FIELD[name]}" for name in sorted(OWN_FIELD.keys() & options.keys())]
         try:

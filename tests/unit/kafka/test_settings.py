@@ -114,6 +114,14 @@ def test_options_that_have_a_setting_are_refused(option: str) -> None:
         KafkaSettings.model_validate({"options": {option: "x"}})
 
 
+@pytest.mark.parametrize(
+    "option", ["default.topic.config", "error_cb", "logger", "oauth_cb", "stats_cb", "throttle_cb"]
+)
+def test_options_whose_values_are_objects_of_python_are_refused(option: str) -> None:
+    with pytest.raises(ValidationError, match=f"{option}: is not an option of librdkafka"):
+        KafkaSettings(options={option: "x"})
+
+
 def test_options_that_are_refused_for_several_reasons_are_all_named() -> None:
     options = {"acks": 1, "sasl.mechanism": "PLAIN", METADATA_INTERVAL_MS: "1 min"}
     refused = r"acks: set by the .*; sasl\.mechanism: use kafka\.sasl\..*; topic\.metadata.*\.ms: should be a number"
