@@ -148,6 +148,13 @@ def test_read_ranges_that_does_not_advance_names_the_broker_and_the_offsets(
         next(batches)
 
 
+def test_read_ranges_that_reads_nothing_names_the_first_offset(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(broker, partitions=1)
+    monkeypatch.setattr(topic_reader, "STALL_TIMEOUT_S", 1.0)
+    with pytest.raises(UnreachableError, match="partition 0 was read to offset 0, and its end offset is 1"):
+        next(read_ranges(harness.kafka, harness.topic("in"), {0: (0, 1)}))
+
+
 def test_topic_reader_from_the_end_returns_records_that_are_committed_later(broker: str) -> None:
     harness = Harness(broker)
     writer, topic = Writer(harness), harness.topic("out")

@@ -128,11 +128,7 @@ class TopicReader:
 
     def has_reached(self, ends: Mapping[int, int]) -> bool:
         """Return whether everything before these offsets by partition was read. Other partitions are ignored."""
-        # A partition of which nothing was read has no position.
-        return all(
-            max(position, self._starts[partition]) >= ends.get(partition, 0)
-            for partition, position in self._positions(self._starts).items()
-        )
+        return all(position >= ends.get(partition, 0) for partition, position in self._positions(self._starts).items())
 
     def read_to(self, ends: Mapping[int, int]) -> Iterator[PartitionRecords]:
         """Yield the records before these offsets in batches of one partition.
@@ -168,7 +164,11 @@ class TopicReader:
 
     def _positions(self, partitions: Iterable[int]) -> dict[int, int]:
         asked = [TopicPartition(self._topic, partition) for partition in partitions]
-        return {position.partition: position.offset for position in self._consumer.position(asked)}
+        # A partition of which nothing was read has no position.
+        return {
+            position.partition: max(position.offset, self._starts[position.partition])
+            for position in self._consumer.position(asked)
+        }
 
 
 def read_ranges(
