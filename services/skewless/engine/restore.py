@@ -153,7 +153,7 @@ class AssignmentRestorer:
             self.partition_counts[source.topic] = partition_count
             if source.partitions is not None:
                 place = f"topic {source.topic}"
-                require_equal_partitions(partition_count, source.partitions, place, "it when this process began")
+                require_equal_partitions(partition_count, source.partitions, place, "at the start of this process")
         # Not at the first attempt: the broker that answers may not know new partitions yet.
         if self._waiting_since is not None and any(
             number >= partition_counts.get(topic, number + 1) for topic, number in assigned

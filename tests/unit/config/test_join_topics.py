@@ -89,7 +89,7 @@ def test_join_stage_partitions_are_those_of_the_joined_topics(
 
 def test_join_topic_that_has_grown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, left=3, right=3, **{"p.joined": 2})
-    with pytest.raises(SkewlessError, match=r"p\.joined has 2 partitions.*left has 3"):
+    with pytest.raises(SkewlessError, match=r"p\.joined has 2 partitions.*left 3"):
         stage_partitions(SETTINGS, "join")
 
 
@@ -138,7 +138,7 @@ def test_repartitioned_join_topics_have_as_many_partitions_as_the_larger_topic(
 
 def test_repartitioned_join_topic_that_has_grown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, left=2, right=4, **{"p.left-records": 3, "p.right-records": 3})
-    with pytest.raises(SkewlessError, match=r"p\.left-records has 3 partitions.*right has 4"):
+    with pytest.raises(SkewlessError, match=r"p\.left-records has 3 partitions.*right 4"):
         stage_partitions(ALWAYS, "join")
 
 

@@ -141,6 +141,6 @@ def require_equal_partitions(count: int, required: int, what: str, other: str) -
     """Raise BrokerError if `count`, the number of partitions of `what`, is not `required`, that of `other`."""
     if count != required:
         raise BrokerError(
-            f"{what} has {count} partitions, {other} has {required}: a source cannot grow while results must stay "
-            "exact; `skewless topics apply` lists all topics that differ, with the remedy for each"
+            f"{what} has {count} partitions, and {other} {required}: the numbers must stay equal while results must "
+            "stay exact; `skewless topics apply` lists all topics that differ, with the remedy for each"
         )
