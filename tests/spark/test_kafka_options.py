@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from skewless.errors import ConfigurationError
 from skewless.kafka.settings import KafkaSettings
-from skewless.spark.kafka_options import client_options
+from skewless.spark.kafka_options import client_options, write
 
 PKCS8 = serialization.PrivateFormat.PKCS8
 OF_ALGORITHM = serialization.PrivateFormat.TraditionalOpenSSL
@@ -91,3 +92,10 @@ def test_client_options_of_librdkafka_alone_are_left_out() -> None:
     settings = KafkaSettings.model_validate({"options": common | left_out})
     own = {"bootstrap.servers", "security.protocol"}
     assert {name: value for name, value in client_options(settings).items() if name not in own} == common
+
+
+def test_write_records_are_compressed_as_those_of_a_stage() -> None:
+    records = MagicMock()
+    write(records, KafkaSettings(), "zstd", "results")
+    written = records.write.format.return_value.options
+    assert written.call_args.kwargs["kafka.compression.type"] == "zstd"

@@ -121,7 +121,8 @@ class Topic:
         # Cached instead of observed: Spark's Kafka sink does not update an Observation.
         cached = batch_pipeline.records(result, settings, self.partitions).persist(StorageLevel.DISK_ONLY)
         key = batch_pipeline.record_key().cast("binary").alias("key")
-        kafka_options.write(cached.select(key, "value", _headers(), "partition"), settings.kafka, self.name)
+        rows = cached.select(key, "value", _headers(), "partition")
+        kafka_options.write(rows, settings.kafka, settings.transport.compression, self.name)
         sizes = cached.agg(*_size_columns()).collect()[0]
         cached.unpersist()
         return dict(sizes.asDict())

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from skewless.config.pipeline_settings import SourceSettings, TopicPattern
 from skewless.errors import ConfigurationError
-from skewless.kafka.settings import KEY_REMEDY, TLS_FILES, KafkaSettings, OAuthBearerSettings, TlsSettings
+from skewless.kafka.settings import KEY_REMEDY, TLS_FILES, Compression, KafkaSettings, OAuthBearerSettings, TlsSettings
 
 TopicRanges = Mapping[str, Mapping[int, tuple[int, int]]]
 """First offset (inclusive) and end offset (exclusive), by topic and partition."""
@@ -205,9 +205,10 @@ def read_stream(
     return spark.readStream.format("kafka").options(**options).load()
 
 
-def write(records: DataFrame, kafka: KafkaSettings, topic: str) -> None:
+def write(records: DataFrame, kafka: KafkaSettings, compression: Compression, topic: str) -> None:
     """Write rows of `key`, `value`, `headers` and `partition` into a topic, each at least once."""
-    records.write.format("kafka").options(**_source_options(kafka)).option("topic", topic).save()
+    options = _source_options(kafka) | {"kafka.compression.type": compression, "topic": topic}
+    records.write.format("kafka").options(**options).save()
 
 
 def _reader_options(kafka: KafkaSettings) -> dict[str, str]:
