@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +28,7 @@ def test_notebook_page_blocks_run_in_order_give_the_documented_results(
 ) -> None:
     with set_up(PAGE, tmp_path, broker) as (environment, _):
         monkeypatch.chdir(tmp_path / "work")
-        for name, value in environment.items():
+        for name, value in {**environment, "PYSPARK_PYTHON": sys.executable}.items():
             monkeypatch.setenv(name, value)
         follow_notebook(spark)
 
@@ -61,7 +64,28 @@ def follow_notebook(spark: SparkSession) -> None:
     assert again[0] == 3
 
 
-def test_notebook_page_imports_only_the_package_plotly_and_spark() -> None:
+def test_notebook_page_session_of_a_python_that_is_not_in_path_runs_tasks_in_it(tmp_path: Path) -> None:
+    for block in blocks(PAGE):
+        if block.name:
+            (tmp_path / block.name).write_text(block.text)
+    (tmp_path / "python3").symlink_to("/bin/false")
+    cells = [block.text for block in blocks(PAGE) if "SparkSession" in block.text]
+    program = "\n".join(["import skewless as sk", "pipeline = sk.Pipeline.load('pipeline.yaml')", *cells])
+    variables = {"PATH": os.pathsep.join([str(tmp_path), os.environ["PATH"]]), "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"} | variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "12.50" in done.stdout
+
+
+def test_notebook_page_imports_only_the_package_plotly_spark_and_modules_of_python() -> None:
     code = "\n".join(block.text for block in blocks(PAGE) if block.language == "python")
     imported = [
         ast.unparse(node) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Import | ast.ImportFrom)
@@ -69,5 +93,7 @@ def test_notebook_page_imports_only_the_package_plotly_and_spark() -> None:
     assert imported == [
         "import skewless as sk",
         "import plotly.express as px",
+        "import os",
+        "import sys",
         "from pyspark.sql import SparkSession",
     ]
