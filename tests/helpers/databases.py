@@ -21,6 +21,7 @@ import pymysql
 
 from helpers.debian import ROOT, find_program
 from helpers.kafka import free_ports
+from helpers.waiting import until
 
 START_S = 180.0
 PASSWORD = "p@ss:/%word"  # noqa: S105 - of a server that lives as long as the tests
@@ -105,6 +106,10 @@ class Server(ABC):
     def cut_connections(self) -> None:
         """End all connections of user skewless."""
 
+    @abstractmethod
+    def offer_tls(self, *, offered: bool) -> None:
+        """Offer TLS to clients, with `server.key` and `server.crt` in the folder of the data, or no longer."""
+
     def execute(self, statement: str, database: str = "") -> list[tuple[Any, ...]]:
         with contextlib.closing(self.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute(statement)
@@ -147,6 +152,11 @@ class PostgresqlServer(Server):
     def cut_connections(self) -> None:
         self.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'skewless'")
 
+    def offer_tls(self, *, offered: bool) -> None:
+        self.execute(f"ALTER SYSTEM SET ssl = {offered}")
+        self.execute("SELECT pg_reload_conf()")
+        until(lambda: self.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()") == [(offered,)])
+
 
 class MariadbServer(Server):
     scheme, program = "mysql", "mariadbd"
@@ -154,6 +164,7 @@ class MariadbServer(Server):
     """The server, and a program that its installation needs. Package mariadb-server would create a database, too."""
     # Without fsync, as above. 2: a commit writes the log to the file.
     storage = ("--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=2", "--innodb-log-file-size=8M")
+    tls: Sequence[str] = ()
 
     @property
     def folders(self) -> Sequence[str]:
@@ -180,6 +191,7 @@ class MariadbServer(Server):
         return [
             self._program, "--no-defaults", *self.folders, f"--port={self.port}", "--bind-address=127.0.0.1",
             f"--socket={self.folder}/socket", f"--pid-file={self.folder}/pid", "--skip-name-resolve", *self.storage,
+            *self.tls,
         ]  # fmt: skip
 
     def prepare(self) -> None:
@@ -202,6 +214,11 @@ class MariadbServer(Server):
         for (number,) in rows:
             with contextlib.suppress(pymysql.err.OperationalError, pymysql.err.InternalError):
                 self.execute(f"KILL {number}")
+
+    def offer_tls(self, *, offered: bool) -> None:
+        self.stop()
+        self.tls = (f"--ssl-key={self.data}/server.key", f"--ssl-cert={self.data}/server.crt") if offered else ()
+        self.start()
 
 
 SERVERS: dict[str, type[Server]] = {"postgresql": PostgresqlServer, "mysql": MariadbServer}

@@ -140,6 +140,11 @@ class PostgresqlDatabase(Database):
         }
         options = " ".join(f"-c {name}={round(seconds * 1000)}" for name, seconds in limits.items())
         tls = settings.tls
+        files: dict[str, str | None] = {}
+        if tls is not None:
+            # With a file of authorities, libpq verifies the certificate also with sslmode=require.
+            ca = None if tls.verify == "none" else tls.ca
+            files = {"sslrootcert": ca, "sslcert": tls.certificate, "sslkey": tls.key}
         self._connection = self._driver.connect(
             host=address.host,
             port=address.port,
@@ -152,7 +157,7 @@ class PostgresqlDatabase(Database):
             tcp_user_timeout=round(settings.statement_timeout_s * 1000),
             sslmode="prefer" if tls is None else TLS_MODES[tls.verify],
             autocommit=True,  # `begin` and `commit` are statements
-            **({} if tls is None else {"sslrootcert": tls.ca, "sslcert": tls.certificate, "sslkey": tls.key}),
+            **files,
         )
         self.execute(self.statements["temporary"])
 

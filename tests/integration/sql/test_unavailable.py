@@ -20,7 +20,7 @@ from helpers.databases import PASSWORD, SERVERS, Server, TestDatabase, new_datab
 from helpers.debian import ROOT
 from helpers.tiers import thorough_except
 from helpers.waiting import until
-from integration.secured import make_keys
+from integration.sql.encrypted import encrypted
 from integration.sql.sql_sink import Sink, result
 from skewless.errors import TransactionAbortedError, UnavailableError
 from skewless.sql.dialects import DATABASES
@@ -113,25 +113,6 @@ FAULTS: list[tuple[str, Fault, str]] = [
     ("postgresql", without_connections, "connection"),
     ("mysql", without_connections, "resources"),
 ]
-
-
-@contextlib.contextmanager
-def encrypted(server: Server, folder: Path) -> Iterator[None]:
-    """Offer TLS to the clients of PostgreSQL."""
-    make_keys(folder)
-    for name, source in {"server.key": "broker.key", "server.crt": "broker.crt"}.items():
-        shutil.copyfile(folder / source, server.data / name)
-        (server.data / name).chmod(0o600)
-        if server.user is not None:
-            shutil.chown(server.data / name, server.user)
-    server.execute("ALTER SYSTEM SET ssl = on")
-    server.execute("SELECT pg_reload_conf()")
-    until(lambda: server.execute("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()") == [(True,)])
-    try:
-        yield
-    finally:
-        server.execute("ALTER SYSTEM RESET ssl")
-        server.execute("SELECT pg_reload_conf()")
 
 
 SMALL_DISK_MB = 32
