@@ -525,6 +525,18 @@ def test_client_untrusted_certificate_authority_is_reported_with_its_cause(secur
     assert "cannot be verified: kafka.tls.ca" in error
 
 
+def test_client_host_that_the_certificate_does_not_name_is_refused_unless_names_are_not_verified(
+    secured: Secured,
+) -> None:
+    """The certificate names 127.0.0.1 only."""
+    kafka = document(secured, acls.TOPICS)["kafka"]
+    kafka["bootstrap_servers"] = kafka["bootstrap_servers"].replace("127.0.0.1", "localhost")
+    assert "or set kafka.tls.verify_hostname to false" in str(refusal(kafka))
+    kafka["tls"]["verify_hostname"] = False
+    settings = KafkaSettings.model_validate(kafka)
+    assert AdminClient(settings.client_options()).list_topics(timeout=WAIT_S).brokers
+
+
 @pytest.mark.parametrize(
     ("user", "message"),
     [

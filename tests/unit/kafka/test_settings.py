@@ -134,6 +134,17 @@ def test_options_of_clients_with_tls_are_all_settings_or_refused() -> None:
     assert own.keys() - OWN_FIELD.keys() == TLS_FILES.keys()
 
 
+@pytest.mark.parametrize(
+    ("tls", "librdkafka", "java"), [({}, "https", "https"), ({"verify_hostname": False}, "none", "")]
+)
+def test_options_of_tls_verify_the_name_of_the_host_unless_the_setting_is_false(
+    tls: dict[str, Any], librdkafka: str, java: str
+) -> None:
+    kafka = KafkaSettings.model_validate({"security_protocol": "SSL", "tls": tls})
+    option = "ssl.endpoint.identification.algorithm"
+    assert (kafka.client_options()[option], kafka_options.client_options(kafka)[option]) == (librdkafka, java)
+
+
 def test_options_of_spark_with_oauthbearer_quote_the_login(tmp_path: Path) -> None:
     authority = tmp_path / "ca.crt"
     authority.write_text("first\nsecond\n")
