@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from skewless.algorithms.aggregates import PartialColumn, ResultCondition, ResultField, selected
@@ -73,8 +73,7 @@ class AggregatorStep(WindowedStep):
     def __init__(self, rules: AggregatorRules, *, worker_partitions: int, topic: str) -> None:
         super().__init__(worker_partitions=worker_partitions, topic=topic, limit=rules.limit)
         self._rules = rules
-        self._closed = self._reopened = 0
-        self._emitted: Counter[str] = Counter({"first": 0, "revision": 0})
+        self._closed = self._reopened = self._first_results = self._revisions = 0
         """Numbers of windows and of results since the process started, for the metrics."""
         self._read_times: dict[int, int] = {}
         """Newest read time by partition of the tuples that were merged since the last commit, for the metrics."""
@@ -188,15 +187,9 @@ class AggregatorStep(WindowedStep):
         bounds = window, self._rules.windows.end(window)
         encode, headers, new_record = self._rules.encode, self._rules.headers, self._new_record
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
-        for key, results in self._counted(emission):
+        for key, results in self._presented(emission):
             value = None if results is None else encode(new_record(key, *bounds, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, headers)
-
-    def _counted(self, emission: Emission) -> Iterator[tuple[Any, Sequence[Any] | None]]:
-        """Yield what `_presented` does, and count it. A deletion counts as a revision."""
-        for identity, results in self._presented(emission):
-            self._emitted["revision" if results is None or results[-1] else "first"] += 1
-            yield identity, results
 
     def _identities(self, emission: Emission, rows: slice) -> Sequence[Any]:
         """Return what identifies each row for `_results`: its key."""
@@ -204,7 +197,7 @@ class AggregatorStep(WindowedStep):
         return keys
 
     def _presented(self, emission: Emission) -> Iterator[tuple[Any, Sequence[Any] | None]]:
-        """Yield the identity of each row with its results and its revision as Python objects.
+        """Yield the identity of each row with its results and its revision as Python objects, and count them.
 
         Results that do not match the conditions are omitted. They are None if there are earlier ones, which may have
         matched, and then must be deleted.
@@ -217,10 +210,15 @@ class AggregatorStep(WindowedStep):
             columns = [result.to_python(data, as_text=as_text) for result in self._rules.results]
             keys = self._identities(emission, rows)
             presented = zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
+            is_first = data["revision"] == 0
+            self._revisions += len(keys) - int(np.count_nonzero(is_first))
             if not self._rules.conditions:
+                self._first_results += int(np.count_nonzero(is_first))
                 yield from presented
                 continue
-            for (key, results), is_selected in zip(presented, selected(self._rules.conditions, data), strict=True):
+            matches = selected(self._rules.conditions, data)
+            self._first_results += int(np.count_nonzero(is_first & matches))
+            for (key, results), is_selected in zip(presented, matches, strict=True):
                 if is_selected or results[-1]:
                     yield key, results if is_selected else None
 
@@ -233,8 +231,8 @@ class AggregatorStep(WindowedStep):
         yield Sample("skewless_aggregator_keys", (), sum(map(len, stores)))
         yield Sample("skewless_aggregator_closed_windows_total", (), self._closed)
         yield Sample("skewless_aggregator_reopened_windows_total", (), self._reopened)
-        for kind, results in self._emitted.items():
-            yield Sample("skewless_aggregator_results_total", (kind,), results)
+        yield Sample("skewless_aggregator_results_total", ("first",), self._first_results)
+        yield Sample("skewless_aggregator_results_total", ("revision",), self._revisions)
 
 
 class SessionStep(AggregatorStep):
@@ -261,7 +259,7 @@ class SessionStep(AggregatorStep):
             for key, start, end in self._identities(emission, slice(None)):
                 yield self._result(partition, key, start, end, None)
             return
-        for (key, start, end), results in self._counted(emission):
+        for (key, start, end), results in self._presented(emission):
             yield self._result(partition, key, start, end, results)
 
     def _result(self, partition: int, key: str, start: int, end: int, results: Sequence[Any] | None) -> OutputRecord:
