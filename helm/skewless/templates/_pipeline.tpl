@@ -376,6 +376,9 @@ tls:
 {{- /* The default of the settings, one day, would not fit on the volume of the embedded Kafka. */}}
 {{- $config = merge $config (dict "topics" (dict "internal_retention_s" 3600)) -}}
 {{- end }}
+{{- if has "IPv6" (default (list) .Values.metrics.service.ipFamilies) }}
+{{- $config = merge $config (dict "metrics" (dict "address" "::")) -}}
+{{- end }}
 {{- $config = merge (dict "name" (include "skewless.pipeline" .) "kafka" $kafka) $config -}}
 {{- $source := dict -}}
 {{- with .Values.source.start }}{{ $_ := set $source "start" . }}{{ end }}
