@@ -72,7 +72,7 @@ def write_result(pipeline: Pipeline, entry: dict[str, Any] | bytes | None, at: s
 
 
 def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
-    drained: Pipeline, spark: SparkSession, tmp_path: Path
+    drained: Pipeline, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = audit(drained, "--json")
     assert right.exit_code == 0, right.output
@@ -101,7 +101,8 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
         write_result(drained, plant and {name: plant[name] for name in plant if name != "at"}, at)
     for at in (unreadable["at"], "0/unreadable"):
         write_result(drained, b"", at)
-    failures = audit(drained, "--json", "--out", str(tmp_path / "out"))
+    monkeypatch.chdir(tmp_path)
+    failures = audit(drained, "--json", "--out", "audit-20:10")
     assert failures.exit_code == 1
     found = {f"{row['window_start']}/{row['key']}": row for row in json.loads(failures.stdout)["first_differences"]}
     assert {at: row["kind"] for at, row in found.items()} == dict.fromkeys(plants.keys() - {"foreign"}, "different") | {
@@ -116,8 +117,8 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     assert json.loads(found[lost["at"]]["expected"])["count"] == lost["count"]
     assert json.loads(found[lost["at"]]["found"])["count"] == lost["count"] - 1
     assert "differ in 10 places" in failures.stderr
-    assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 10
-    parts = [part.read_text() for part in (tmp_path / "out" / "differences").glob("*.json")]
+    assert json.loads((tmp_path / "audit-20:10" / "audit.json").read_text())["differences"] == 10
+    parts = [part.read_text() for part in (tmp_path / "audit-20:10" / "differences").glob("*.json")]
     assert sum(len(part.splitlines()) for part in parts) == 10
     write_result(drained, None, "foreign")  # no other test knows it
 

@@ -65,7 +65,8 @@ def evaluation(
         # No stage reads these topics any more, so the pipeline stays exact for the tests that audit it.
         write_foreign_records(pipeline, "distribution", "aggregator-changelog")
     runs = [run_of(each.settings) for each in pipelines]
-    return evaluate(spark, runs, tmp_path_factory.mktemp("evaluation"))
+    with contextlib.chdir(tmp_path_factory.mktemp("evaluation")):
+        return evaluate(spark, runs, Path("evaluation-20:10"))
 
 
 def abort_tuples(pipeline: Pipeline) -> None:

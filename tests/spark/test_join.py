@@ -182,7 +182,7 @@ def invoke(command: str, tested: Joined, *arguments: str) -> Result:
 
 @pytest.mark.thorough
 def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
-    broker: str, spark: SparkSession, tmp_path: Path
+    broker: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tested = Joined(broker, tmp_path)
     tested.document["join"]["right"]["id"] = {"header": "id"}
@@ -220,10 +220,11 @@ def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
     joined = [row for row in written if row[0] == "joined"]
     tested.write_result("joined", joined[0])
     tested.write_result("unmatched-right", ("", 0, "1", '{"id":"1","record":{},"time":5}', 5))
-    wrong = invoke("audit", tested, "--json", "--out", str(tmp_path / "audit"))
+    monkeypatch.chdir(tmp_path)
+    wrong = invoke("audit", tested, "--json", "--out", "audit-20:10")
     assert wrong.exit_code == 1, wrong.output
     assert json.loads(wrong.stdout)["differences_by_kind"] == {"duplicate": 1, "unexpected": 1}
-    parts = (tmp_path / "audit" / "differences").glob("*.json")
+    parts = (tmp_path / "audit-20:10" / "differences").glob("*.json")
     assert sum(len(part.read_text().splitlines()) for part in parts) == 2
 
 

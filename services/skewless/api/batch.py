@@ -49,22 +49,18 @@ def batch(spark: SparkSession, settings: PipelineSettings, paths: Sequence[str |
     """Compute the results of the files, or of the source topics from where the pipeline started, if there are none."""
     try:
         from skewless.spark import batch_pipeline, kafka_source
+        from skewless.spark.batch_job import local_uri
     except ImportError as error:
         raise ConfigurationError(f"PySpark cannot be imported ({error}): {how_to_add('spark')}") from None
     if paths:
-        records = kafka_source.of_files(spark, [_uri(path) for path in paths], settings)
+        uris = [path if isinstance(path, str) and "://" in path else local_uri(Path(path)) for path in paths]
+        records = kafka_source.of_files(spark, uris, settings)
     else:
         ranges = source_ranges(OffsetReader(settings.kafka), settings, START, "latest")
         records = kafka_source.of_ranges(spark, ranges, settings)
     answer = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now=round(time.time() * 1000)))
     rows = batch_pipeline.results(answer, settings)
     return Batch(rows, answer.records, answer.tuples, answer.late, answer.invalid, answer.close)
-
-
-def _uri(path: str | Path) -> str:
-    """Return a path as Spark reads it, which may run in another folder."""
-    # Spark does not decode URIs, so nothing is escaped as by as_uri().
-    return path if isinstance(path, str) and "://" in path else f"file://{Path(path).resolve()}"
 
 
 def spark_jars() -> str:

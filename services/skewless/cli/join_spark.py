@@ -118,8 +118,9 @@ def audit(settings: PipelineSettings, limit: int, out: Path | None, spark: Mappi
     ranges = audit_ranges(OffsetReader(settings.kafka), settings)
     with spark_running("audit", dict(spark)) as session:
         from skewless.spark import join_job
+        from skewless.spark.batch_job import local_uri
 
-        folder = None if out is None else str(out / "differences")
+        folder = None if out is None else local_uri(out / "differences")
         report = join_job.compare(session, settings, ranges, first=limit, out=folder)
     offsets = {
         topic: {str(partition): list(span) for partition, span in partitions.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyspark
@@ -85,6 +86,12 @@ class Folder:
             return
         writer = rows.write.format(self.format).mode("overwrite" if self.overwrite else "errorifexists")
         writer.option("overwriteSchema", self.overwrite).save(self.path)  # an option of Delta
+
+
+def local_uri(path: Path) -> str:
+    """Return a path as Spark reads it, which may run in another folder."""
+    # Spark does not decode URIs, so nothing is escaped as by as_uri().
+    return f"file://{path.resolve()}"
 
 
 def _size_columns() -> tuple[Column, ...]:

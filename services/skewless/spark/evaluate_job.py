@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.storagelevel import StorageLevel
 
 from skewless.spark import key_statistics, latency, shuffle, topic_rows
+from skewless.spark.batch_job import local_uri
 from skewless.spark.batch_pipeline import in_partitions
 from skewless.spark.comparison import comparisons
 from skewless.spark.completion import Completion
@@ -148,7 +149,7 @@ def _write_tables(cells: DataFrame, labels: Sequence[key_statistics.Labels], fol
         ("keys", key_statistics.keys, key_statistics.KEYS),
     ):
         rows = cells.mapInArrow(partial(read, labels=labels), from_arrow_schema(columns))
-        rows.write.mode("overwrite").parquet(str(folder / name))
+        rows.write.mode("overwrite").parquet(local_uri(folder / name))
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:

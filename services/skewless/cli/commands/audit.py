@@ -138,9 +138,10 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
     """
     from skewless.cli.audit_scope import complete_in_table
     from skewless.spark import audit_job, kafka_options, table_audit
+    from skewless.spark.batch_job import local_uri
 
     names = (DIFFERENCES, RANK_DIFFERENCES, TABLE_DIFFERENCES)
-    of_results, of_ranks, of_rows = (None if out is None else str(out / name) for name in names)
+    of_results, of_ranks, of_rows = (None if out is None else local_uri(out / name) for name in names)
     written = audit_job.read(
         session,
         settings,
