@@ -21,7 +21,7 @@ from dashboards.generate.promql import (
     watermark_delay,
     with_stage_label,
 )
-from skewless.topology import STAGES, Stage
+from skewless.topology import SOURCE_STAGE, STAGES, USER_TOPICS, Stage
 
 STARTED = (
     f"time() - process_start_time_seconds{{{OF_PROCESSES}}} "
@@ -45,10 +45,15 @@ def pipeline(stages: Sequence[Stage] = STAGES) -> Dashboard:
 
 def overview(stages: Sequence[Stage]) -> list[Panel]:
     """Return the panels of the overview row."""
-    source_stage = next(stage.name for stage in stages if "source" in stage.inputs)
+    readers = [stage for stage in stages if USER_TOPICS.keys() & set(stage.inputs)]
+    # The join and the splitter may read what an earlier stage has written, so the first stages with series count.
+    repartitioning = "|".join(stage.name for stage in readers if stage.repartitions)
+    first = [f"~{repartitioning}", *(stage.name for stage in readers if not stage.repartitions)]
+    records_in = (total(rate(select("skewless_consumed_records_total", stage=name))) for name in first)
+    lag_in = select("skewless_consumer_lag_records", stage=f"~{'|'.join(stage.name for stage in readers)}")
     dead_letters = select("skewless_produced_records_total", topic="dead-letters")
     late = total(rate(select("skewless_produced_records_total", topic="late")))
-    counted = total(rate(select("skewless_tuples_total", stage=source_stage)))
+    counted = total(rate(select("skewless_tuples_total", stage=SOURCE_STAGE)))
     aborted = select("skewless_transactions_total", outcome="aborted")
     latencies = select("skewless_end_to_end_latency_seconds_bucket")
     complete = select("skewless_watermark_timestamp_seconds", stage="aggregator")
@@ -101,14 +106,18 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
             Query(f"count(group by ({PROCESS}) ({select('skewless_build_info')})) or vector(0)", "running"),
         ),
         stat_panel(
-            PanelDescription("Records in", "Source records processed per second.", "cps", 6, 4),
-            Query(total(rate(select("skewless_consumed_records_total", stage=source_stage))), "in"),
+            PanelDescription("Records in", "Records of your topics processed per second.", "cps", 6, 4),
+            Query(" or ".join(records_in), "in"),
         ),
         stat_panel(
             PanelDescription(
-                "Lag at the source", "Source records that are not yet processed and committed.", "short", 6, 4
+                "Lag at the source",
+                "Records of your topics, and of a join or enrichment before the splitter, that are not yet processed.",
+                "short",
+                6,
+                4,
             ),
-            Query(total(select("skewless_consumer_lag_records", stage=source_stage)), "lag"),
+            Query(total(lag_in), "lag"),
         ),
         stat_panel(
             PanelDescription("Dead letters", "Records that could not be parsed, in the time range.", "short", 6, 4),

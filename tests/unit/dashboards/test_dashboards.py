@@ -381,6 +381,32 @@ def test_dead_letters_panel_shows_those_before_the_first_scrape_of_a_process(
     assert problems_of_values(panels(UIDS["skewless-pipeline"]), series, expected, at, tmp_path) == ""
 
 
+@pytest.mark.parametrize(
+    ("running", "records_in"),
+    [
+        ({"splitter": 15}, 1),
+        ({"enricher": 150, "splitter": 15}, 10),
+        ({"join": 30, "splitter": 15}, 2),
+        ({"left": 150, "right": 300, "join": 450, "splitter": 15}, 30),
+    ],
+)
+def test_input_panels_of_the_pipeline_show_the_stages_that_read_the_topics_of_the_user(
+    running: dict[str, int], records_in: int, tmp_path: Path
+) -> None:
+    series = []
+    for name, growth in running.items():
+        of_stage = f'job="j", instance="i", pipeline="p", stage="{name}"'
+        series += [
+            {"series": f"skewless_consumed_records_total{{{of_stage}}}", "values": f"0+{growth}x20"},
+            {"series": f'skewless_consumer_lag_records{{{of_stage}, partition="0"}}', "values": "5x20"},
+        ]
+    expected = {
+        "Records in": [{"labels": "{}", "value": records_in}],
+        "Lag at the source": [{"labels": "{}", "value": 5 * len(running)}],
+    }
+    assert problems_of_values(panels(UIDS["skewless-pipeline"]), series, expected, "5m", tmp_path) == ""
+
+
 def test_tuples_panel_of_the_pipeline_shows_stages_that_count_its_tuples_alone(tmp_path: Path) -> None:
     series = [
         {
