@@ -91,7 +91,8 @@ METRICS_INTRO = """\
 
 Each process serves these metrics at `/metrics` in Prometheus' text format, together with the metrics of the operating
 system process (`process_resident_memory_bytes` and so on). `metrics.port` sets the port; `skewless up` assigns a free
-port to each process and prints it. All metrics have the labels `pipeline` and `stage` in addition to the labels below.
+port to each process and prints it. All metrics have the labels `pipeline` (`topics.prefix` and the name) and `stage` in
+addition to the labels below.
 Counters count the work of one process. Records that are processed again after an aborted transaction count again.
 [How to watch a pipeline](../how-to/watch.md) explains how to use the metrics."""
 ERRORS_INTRO = """\

@@ -89,7 +89,7 @@ def run_stages(
                 f"stage {row.name}: pipeline {settings.name} does not need it, it runs where {row.needs}"
             )
     monitors = [
-        StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance) for stage in stages
+        StageMonitor(settings.metrics, pipeline=settings.full_name, stage=stage, instance=instance) for stage in stages
     ]
     with served(settings.metrics, monitors), ExitStack() as stack:
         if any(row in topology.QUERIED_STAGES for row in rows):

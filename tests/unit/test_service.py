@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +22,8 @@ from skewless.engine.step import Step
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local import supervisor
+from skewless.monitoring.settings import MetricsSettings
+from skewless.monitoring.stage_monitor import StageMonitor
 from skewless.stages.built_stage import build
 from skewless.stages.router.step import RouterStep
 from skewless.wire.topic_partition import CommittedOffset
@@ -47,6 +49,18 @@ class Reported:
 
     def committed(self, _group: str, _topic: str) -> dict[int, CommittedOffset]:
         return {0: CommittedOffset(1234, "")}
+
+
+def test_run_stages_label_of_the_pipeline_begins_with_the_prefix_of_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "topics": {"prefix": "prod."}})
+
+    def served(_settings: MetricsSettings, monitors: Sequence[StageMonitor]) -> None:
+        raise LookupError(monitors[0].identity)
+
+    monkeypatch.setattr(service, "served", served)
+    with pytest.raises(LookupError) as labels:
+        service.run_stages(["router"], settings)
+    assert labels.value.args == ({"pipeline": "prod.p", "stage": "router", "instance": 0},)
 
 
 def test_former_inputs_of_a_stage_whose_offsets_are_elsewhere_may_have_been_read(

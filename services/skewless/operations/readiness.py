@@ -33,7 +33,7 @@ def readiness(settings: PipelineSettings, hosts: Mapping[str, str]) -> dict[str,
     if not addresses:
         return {}
     with ThreadPoolExecutor(len(addresses)) as pool:
-        answers = pool.map(lambda process: _reasons(settings.name, process, *addresses[process]), addresses)
+        answers = pool.map(lambda process: _reasons(settings.full_name, process, *addresses[process]), addresses)
     return {process: answer for process, answer in zip(addresses, answers, strict=True) if answer is not None}
 
 

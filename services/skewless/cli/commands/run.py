@@ -76,7 +76,7 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
         stages = [stage]
         if stage == topology.ALL_STAGES:
             stages = [row.name for row in topology.needed_stages(settings)]
-        logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
+        logs.set_up(settings.log, {"pipeline": settings.full_name, "stage": stage, "instance": instance})
         if sys.stdin.isatty():
             from skewless.lab.local.published_processes import published, registering
             from skewless.operations.running_processes import check_not_running
