@@ -93,7 +93,8 @@ def _load() -> list[Panel]:
         heatmap_panel(
             PanelDescription(
                 "Time at work of each worker",
-                "Share of the time that a worker is busy. 100 % is its limit.",
+                "Share of the time that a worker processes batches. With `worker.cost`, 100 % is its limit. Without,"
+                " *Busy time by stage* in *Pipeline* shows how near a process is to its limit.",
                 "percentunit",
                 12,
                 10,

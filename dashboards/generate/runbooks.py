@@ -31,8 +31,9 @@ For ten minutes one worker partition received more than 1.5 times the rows of th
 bottleneck, the whole pipeline is as slow as this worker. The alert does not fire if the average worker receives fewer
 than 100 rows in five minutes, because the difference may then be chance.
 
-- Look at *Load balance*: is there one red line (a hot key), or are there many? *Time at work of each worker* shows
-  how near the worker is to its limit.
+- Look at *Load balance*: is there one red line (a hot key), or are there many? *Busy time by stage* in
+  *Pipeline* shows how near the busiest worker process is to its limit. With `worker.cost`, it is *Time at work of each
+  worker*.
 - With `key` a hot key has one worker, with `partial_key` two. Use `even`, or let `skewless plan` compute what each
   grouping would do with this topic. A change of `router.grouping` takes effect when the routers are restarted.
 - `splitter.local.mode: buffer` reduces the tuples of a key to one row per commit and pane, however hot the key is.

@@ -25,7 +25,9 @@ METRICS = (
     ),
     Metric(
         "skewless_worker_busy_seconds_total",
-        "Busy time of each worker, including simulated cost. Its rate is the utilisation of the worker.",
+        "Time in which each worker processes batches, including simulated cost. With worker.cost, its rate is the"
+        " utilisation of the worker. Without, most of the work is the flush before each commit, which is not included:"
+        " see state busy of skewless_time_seconds_total.",
         labels=("worker",),
     ),
 )
