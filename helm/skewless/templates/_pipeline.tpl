@@ -297,10 +297,12 @@ the test cannot generate records for the function pipeline.splitter.python
 
 {{/*
 Whether `helm test` sends records: by default only to the embedded Kafka, unless results are final, which need newer
-records.
+records, or the splitter may leave out generated records or change their keys.
 */}}
 {{- define "skewless.sendsTestRecords" -}}
-{{- $default := and .Values.embeddedKafka.enabled (ne (dig "aggregator" "emit" "updates" .Values.pipeline) "final") -}}
+{{- $splitter := default (dict) .Values.pipeline.splitter -}}
+{{- $isFinal := eq (default "updates" (.Values.pipeline.aggregator).emit) "final" -}}
+{{- $default := and .Values.embeddedKafka.enabled (not (or $isFinal $splitter.where ($splitter.key).pattern)) -}}
 {{- $sends := ternary $default .Values.tests.sendRecords (kindIs "invalid" .Values.tests.sendRecords) -}}
 {{- if and .Values.tests.enabled $sends (not (include "skewless.noTestRecords" .)) }}true{{ end }}
 {{- end }}
