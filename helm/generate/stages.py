@@ -93,7 +93,6 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
     kinds = dict.fromkeys(map(_partitions_of, stage.inputs))
     return {
         "name": stage.name,
-        "does": stage.description,
         **_needs([stage.needs] if stage.needs else []),
         "inputs": list(stage.inputs),
         **_other_inputs(stage),
