@@ -344,6 +344,7 @@ def test_chart_nulls_in_place_of_defaults_are_refused_before_a_template_needs_th
         output = helm("template", "x", CHART, "--kube-version", VERSIONS["kubernetes"], *nulls, fails=True)
         refused = {line.strip().partition(": ")[0] for line in output.splitlines() if "has no value" in line}
         assert refused == group
+        assert "with helm upgrade --reuse-values, use --reset-then-reuse-values instead" in output
 
 
 LOGINS = (

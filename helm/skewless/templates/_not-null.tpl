@@ -1,4 +1,7 @@
-{{/* Message about values that are null: Helm has removed their defaults. Empty if there are none. */}}
+{{/*
+Message about values that are null: Helm has removed their defaults. With --reuse-values it takes the defaults of the
+chart before, which lack new values. Empty if there are none.
+*/}}
 {{- define "skewless.nulls" -}}
 {{- $problems := list -}}
 {{- range $path := .Files.Get "files/not-null.yaml" | fromYamlArray }}
@@ -14,6 +17,6 @@
 {{- end }}
 {{- end }}
 {{- with $problems }}
-{{- printf "these values are missing or contradictory:\n  %s" (join "\n  " .) }}
+{{- printf "these values are missing or contradictory (with helm upgrade --reuse-values, use --reset-then-reuse-values instead):\n  %s" (join "\n  " .) }}
 {{- end }}
 {{- end }}
