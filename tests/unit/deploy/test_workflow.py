@@ -8,21 +8,29 @@ from typing import Any
 
 import yaml
 
+from helpers.databases import MariadbServer
 from helpers.docs_blocks import ROOT
 from helpers.versions import VERSIONS
 
 WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
 
 
-def commands() -> list[str]:
-    return [step["run"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "run" in step]
+def commands(job: str) -> list[str]:
+    return [step["run"] for step in WORKFLOW["jobs"][job]["steps"] if "run" in step]
 
 
 def test_workflow_commands_are_targets_of_the_makefile_or_the_script_of_ci() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    words = [command.split() for command in commands()]
+    words = [command.split() for job in WORKFLOW["jobs"] for command in commands(job)]
     assert {word for program, *names in words if program == "make" for word in names} <= targets
-    assert [program for program, *_ in words if program != "make"] == [".ci/run"]
+    assert {program for program, *_ in words if program != "make"} == {"sudo", ".ci/run"}
+
+
+def test_workflow_installs_what_tests_need_before_they_run() -> None:
+    assert {"kcat", "prometheus", *MariadbServer.packages} == set(WORKFLOW["env"]["PACKAGES"].split())
+    for job in WORKFLOW["jobs"]:
+        assert commands(job)[0].endswith(" $PACKAGES")
+    assert "make setup chart-tools" in commands("test")  # the target of `make test` builds none
 
 
 def test_workflow_runs_every_python_version_of_the_classifiers() -> None:
