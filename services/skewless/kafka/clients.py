@@ -69,17 +69,11 @@ def connect_admin(kafka: KafkaSettings) -> AdminClient:
     Raises UnreachableError if none does within `kafka.connect_timeout_s`, BrokerError if it refuses this client, and
     ConfigurationError if librdkafka refuses the options.
     """
-    options = {name: _text(value) for name, value in kafka.client_options().items()}
+    options = kafka.client_options()
     try:
         return wait_until_reachable(options, kafka.connect_timeout_s, report=log.warning)
     except KafkaException as error:
         raise refused_options_error(error, options) from None
-
-
-def _text(value: Any) -> Any:
-    if callable(value):
-        return value
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def refused_options_error(error: KafkaException, options: Mapping[str, Any]) -> ConfigurationError | OSError:

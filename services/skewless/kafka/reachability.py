@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -60,7 +61,7 @@ _CAUSES: Mapping[int, tuple[str, str]] = {
 
 
 def wait_until_reachable(
-    options: Mapping[str, str],
+    options: Mapping[str, Any],
     timeout_s: float,
     *,
     give_up: Callable[[], bool] = lambda: False,
