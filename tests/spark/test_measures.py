@@ -126,6 +126,11 @@ def test_summary_of_runs_that_differ_by_noise_names_no_winner() -> None:
     )
 
 
+def test_summary_of_runs_that_completed_nothing_names_no_winner() -> None:
+    text = summary([Compared("key", 0.0, 100, 1.5), Compared("even", 0.0, 100, 1.01)])
+    assert text.startswith("On the same input, key and even completed about the same number of tuples per second (0 to")
+
+
 def test_comparisons_of_runs_with_another_input_are_separate() -> None:
     documents = [
         {"name": "by-key", "source": {"topic": "clicks"}},

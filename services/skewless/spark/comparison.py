@@ -107,6 +107,8 @@ def _summary_of_one(run: Compared) -> str:
 
 
 def _ratio(best: Compared, run: Compared) -> float:
+    if run.tuples_per_s == best.tuples_per_s:  # none, too
+        return 1.0
     return (best.tuples_per_s or 0.0) / run.tuples_per_s if run.tuples_per_s else float("inf")
 
 
