@@ -130,7 +130,7 @@ ALERTS = (
         f"{_growth(DEAD_LETTERS)} > 0",
         "0m",
         "warning",
-        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} cannot read some records",
+        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} refuses some records",
         '{{ printf "%.0f" $value }} records were written to the topic dead-letters in the last 10 minutes, or before'
         " the first scrape.",
     ),

@@ -120,7 +120,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
             Query(total(lag_in), "lag"),
         ),
         stat_panel(
-            PanelDescription("Dead letters", "Records that could not be parsed, in the time range.", "short", 6, 4),
+            PanelDescription("Dead letters", "Records that stages refused, in the time range.", "short", 6, 4),
             Query(growth(dead_letters), "dead letters"),
             limits=(1, 100),
         ),

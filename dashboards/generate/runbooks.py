@@ -75,13 +75,16 @@ no results are written either.
   field may be configured as time.
 """,
     "SkewlessDeadLetters": """
-Some records could not be parsed. They are in `dead-letters` with their offset and the reason. All other records are
-counted.
+A stage refused some records: it could not parse them, or had no use for them. They are in `dead-letters` with their
+offset and the reason. All other records are counted.
 
 - Read the topic: the headers contain topic, partition, offset and reason.
 - If a limit was too small, raise `splitter.limits` and write the records again with `skewless dead-letters replay`.
 - If the format of a producer has changed: the settings by which records are read are fixed once a pipeline has run.
   Start a pipeline of another name, or count everything again (`skewless reset` with `--to-start`).
+- At the enricher, a table has no row for the record. Write the row, and replay the record.
+- At the aggregator, the windows of tuples have expired: the tuples came too late even for a correction. Raise
+  `aggregator.closed_window_retention_s`, and count everything again.
 """,
     "SkewlessTransactionsAborted": """
 More than one commit in twenty fails. Results stay exact, but the records of these transactions are processed again.
