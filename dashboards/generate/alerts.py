@@ -152,8 +152,8 @@ ALERTS = (
         "warning",
         "The state of process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is"
         " near its limit",
-        "It uses {{ $value | humanizePercentage }} of the limit. Above the limit an aggregator exits with code 3. An"
-        " observer drops the keys with few tuples, and exits only if it has too many ticks even so.",
+        "It uses {{ $value | humanizePercentage }} of the limit. Above the limit an aggregator or ranker exits with"
+        " code 3. An observer drops the keys with few tuples, and exits only if it has too many ticks even so.",
         0.8,
         Bound("<=", 1),
     ),

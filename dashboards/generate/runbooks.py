@@ -95,17 +95,19 @@ More than one commit in twenty fails. Results stay exact, but the records of the
 """,
     "SkewlessStateNearLimit": """
 The open windows (or ticks) of a process use more than 80 % of `aggregator.max_state_bytes` (or
-`observer.max_state_bytes`). Above the limit an aggregator exits with code 3, also after each restart, until its state
-fits. No data is lost: records that did not fit are not committed and stay in `partials`. An observer goes on, and drops
-the keys with few tuples. It exits with code 3 only if so many ticks are open that one key of each is too much.
+`observer.max_state_bytes`). Above the limit an aggregator or ranker exits with code 3, also after each restart, until
+its state fits. No data is lost: records that did not fit are not committed and stay in their topic. An observer goes
+on, and drops the keys with few tuples. It exits with code 3 only if so many ticks are open that one key of each is too
+much.
 
-- Start more aggregator processes, up to one per partition, so that each has fewer partitions. The observer is always
-  one process.
+- Start more aggregator processes, up to one per partition, so that each has fewer partitions. The observer and the
+  ranker are always one process.
 - Or raise the limit and the memory of the process. A process needs up to twice the limit, plus 200 MB.
 - If windows stay open longer than they should, see *SkewlessWatermarkStuck*: one silent partition holds back all
   windows.
 - The key may have more values than intended, such as an identifier of each request. Fewer keys, shorter windows
   (`aggregator.window_s`) and more partitions (`topics.aggregator_partitions`) require a new pipeline.
+- For a ranker, a lower `aggregator.top.n` helps, in a new pipeline.
 - For an observer, longer ticks (`observer.tick_s`), a smaller `event_time.allowed_lateness_s` and fewer partitions
   (`topics.aggregator_partitions`) help. They also require a new pipeline.
 """,
