@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -20,7 +21,7 @@ from helpers.waiting import until
 from skewless.cli.commands import up
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, UnreachableError
-from skewless.lab.local import child_process
+from skewless.lab.local import child_process, published_processes
 from skewless.lab.local.supervisor import Event, Supervisor
 
 WAIT_S = 120.0
@@ -158,14 +159,17 @@ def test_supervisor_error_that_restarts_would_repeat_stops_every_process(
 
 PUBLISHER = """
 import sys
+from types import SimpleNamespace
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.lab.local.published_processes import published
+from skewless.lab.local import published_processes
 
-with published(PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}}), {"router-0": 0}):
+published_processes.Admin = lambda _kafka: SimpleNamespace(cluster_id=lambda: "any")
+settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
+with published_processes.published(settings, {"router-0": 0}):
     print("ready", flush=True)
     sys.stdin.read()
 """
-"""Publishes a process as another `skewless up` does."""
+"""Publishes a process as another `skewless up` does, of a cluster with the id `any`."""
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -182,7 +186,11 @@ def test_supervisor_process_of_another_command_is_not_restarted_after_a_long_run
         if not is_replaced:
             other.kill()
             other.wait(WAIT_S)
-        with running(tmp_path, program, replicas={"worker": 1}) as supervisor:
+        monkeypatch.setattr(published_processes, "Admin", lambda _kafka: SimpleNamespace(cluster_id=lambda: "any"))
+        with (
+            published_processes.published(settings(), {}),
+            running(tmp_path, program, replicas={"worker": 1}) as supervisor,
+        ):
             router = supervisor.processes["router-0"]
             until(lambda: router.pid is None, limit_s=WAIT_S)
             after_a_minute = time.monotonic() + 61

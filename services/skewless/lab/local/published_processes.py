@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import FencedError
+from skewless.kafka.admin.client import Admin
 from skewless.lab.local.folders import create_writable, file_lock, state_folder
 
 KEPT_S = 300.0
@@ -26,6 +27,18 @@ class Published(NamedTuple):
     """Process id of the command that runs it."""
     metrics_port: int
     """0 if it has none."""
+
+
+class _Command(NamedTuple):
+    """A command that runs or ran processes of a pipeline."""
+
+    cluster: str
+    """Id of its Kafka cluster."""
+    pid: int
+    ports: Mapping[str, int]
+    """Metrics ports of its processes."""
+    ended_at: float | None
+    """Time at which it ended, in seconds since the epoch; None if it runs."""
 
 
 @contextlib.contextmanager
@@ -42,9 +55,9 @@ def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[
     The file is locked as long as this process lives. The kernel releases the lock also if the process is killed. The
     file remains for a while, because it says which processes have ended.
 
-    Raises FencedError if this process runs the pipeline already.
+    Raises FencedError if this process runs the pipeline already, and UnreachableError if no broker answers.
     """
-    pid = os.getpid()
+    pid, cluster = os.getpid(), Admin(settings.kafka).cluster_id()
     path = _folder() / f"{settings.full_name}.{pid}.json"
     create_writable(path.parent)
     with path.open("a") as file:
@@ -54,7 +67,7 @@ def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[
             )
         fcntl.flock(file, fcntl.LOCK_EX)
         file.truncate(0)
-        json.dump({**_identity(settings), "pid": pid, "ports": dict(ports)}, file)
+        json.dump({"pipeline": settings.full_name, "cluster": cluster, "pid": pid, "ports": dict(ports)}, file)
         file.flush()
         try:
             yield
@@ -63,12 +76,13 @@ def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[
                 os.utime(path)
 
 
-def read(settings: PipelineSettings, *, except_pid: int | None = None) -> Mapping[str, Published]:
-    """Return the published processes of a pipeline whose command runs, without those of the command `except_pid`."""
+def read(settings: PipelineSettings) -> Mapping[str, Published]:
+    """Return the published processes of a pipeline whose command runs."""
     return {
-        name: process
-        for name, process, ended_at in _published(settings)
-        if ended_at is None and process.pid != except_pid
+        name: Published(command.pid, port)
+        for command in _commands_of(settings)
+        if command.ended_at is None
+        for name, port in command.ports.items()
     }
 
 
@@ -78,34 +92,50 @@ def recently_ended(settings: PipelineSettings) -> frozenset[str]:
     For a command that was killed, they are known only if it was started recently.
     """
     start = time.time() - settings.transport.session_timeout_s
-    ended = {name for name, _, ended_at in _published(settings) if ended_at is not None and ended_at > start}
-    return frozenset(ended - read(settings).keys())
+    commands = _commands_of(settings)
+    running = {name for command in commands if command.ended_at is None for name in command.ports}
+    ended = {name for command in commands if command.ended_at and command.ended_at > start for name in command.ports}
+    return frozenset(ended - running)
 
 
-def _published(settings: PipelineSettings) -> Iterator[tuple[str, Published, float | None]]:
-    """Yield each process with the time at which its command ended, in seconds since the epoch; None if it runs.
+def run_by_others(settings: PipelineSettings) -> frozenset[str]:
+    """Return the processes that other commands run of a pipeline that this process has published. Asks no broker."""
+    running = [command for command in _commands(settings.full_name) if command.ended_at is None]
+    own = {command.cluster for command in running if command.pid == os.getpid()}
+    others = [command for command in running if command.pid != os.getpid() and command.cluster in own]
+    return frozenset(name for command in others for name in command.ports)
+
+
+def _commands_of(settings: PipelineSettings) -> list[_Command]:
+    """Return the commands that run or ran a pipeline on its cluster, whose addresses may differ.
+
+    Raises UnreachableError if there may be one and no broker answers.
+    """
+    commands = list(_commands(settings.full_name))
+    cluster = Admin(settings.kafka).cluster_id() if commands else ""
+    return [command for command in commands if command.cluster == cluster]
+
+
+def _commands(pipeline: str) -> Iterator[_Command]:
+    """Yield the commands that run or ran a pipeline of this full name, on any cluster.
 
     Removes the files of commands that ended long ago.
     """
-    for path in sorted(_folder().glob(f"{settings.full_name}.*.json")):
+    for path in sorted(_folder().glob(f"{pipeline}.*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError), path.open() as file:
             document = json.load(file)
-            if not _identity(settings).items() <= document.items():
-                continue
+            ports = {str(name): int(port) for name, port in document["ports"].items()}
             ended_at = None if _is_locked(file.fileno()) else path.stat().st_mtime
+            if document["pipeline"] != pipeline:
+                continue
             if ended_at is not None and ended_at < time.time() - KEPT_S:
                 path.unlink()
                 continue
-            processes = document["ports"].items()
-            yield from ((str(name), Published(int(document["pid"]), int(port)), ended_at) for name, port in processes)
+            yield _Command(str(document["cluster"]), int(document["pid"]), ports, ended_at)
 
 
 def _folder() -> Path:
     return state_folder() / "up"
-
-
-def _identity(settings: PipelineSettings) -> dict[str, str]:
-    return {"pipeline": settings.full_name, "bootstrap_servers": settings.kafka.bootstrap_servers}
 
 
 def _is_locked(descriptor: int) -> bool:

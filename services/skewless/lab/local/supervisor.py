@@ -245,7 +245,7 @@ class Supervisor:
 
     def _is_replaced(self, replica: Replica) -> bool:
         """Return whether another `skewless up` runs this process too. Both would fence each other repeatedly."""
-        return replica.name in published_processes.read(self._settings, except_pid=os.getpid())
+        return replica.name in published_processes.run_by_others(self._settings)
 
     def _may_have_missed_input(self, replica: Replica) -> bool:
         """Return whether an upstream process may have written after this process reached the end of an earlier run.
