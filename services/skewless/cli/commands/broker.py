@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from skewless.cli.options import writable_folder
+from skewless.errors import ConfigurationError
 from skewless.lab.local import broker_daemon, formatted_storage_cache
 from skewless.lab.local.folders import file_lock
 
@@ -34,14 +35,21 @@ def start(data: Path | None, port: int | None, foreground: bool) -> None:  # noq
       export KAFKA_BOOTSTRAP_SERVERS=$(skewless broker start)
     """  # noqa: D301 - \b is click's marker for unwrapped text
     folder = data.absolute() if data else None
-    if folder is not None:
-        writable_folder("--data", folder)
     with contextlib.ExitStack() as starting:
         starting.enter_context(file_lock(broker_daemon.start_lock()))
         if state := broker_daemon.running():
+            other_folder = folder is not None and folder.resolve() != Path(state.folder).resolve()
+            other_port = port is not None and state.address != f"127.0.0.1:{port}"
+            if other_folder or other_port or foreground:
+                raise ConfigurationError(
+                    f"a broker with its data in {state.folder} runs at {state.address}: stop it first with "
+                    "`skewless broker stop`, or leave out --data, --port and --foreground to use it"
+                )
             click.echo("the broker is already running", err=True)
             click.echo(state.address)
             return
+        if folder is not None:
+            writable_folder("--data", folder)
         formatted_storage_cache.template()  # in this process rather than in the daemon, so that its progress is shown
         if not foreground:
             click.echo(broker_daemon.start_daemon(folder, port).address)

@@ -1,0 +1,37 @@
+"""`skewless broker` while a broker runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from skewless.cli.main import main
+from skewless.lab.local import broker_daemon
+from skewless.lab.local.broker_daemon import State
+
+
+@pytest.fixture(autouse=True)
+def _running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    state = State("127.0.0.1:9092", 1, 0.0, str(tmp_path / "kept"))
+    monkeypatch.setattr(broker_daemon, "running", lambda: state)
+
+
+@pytest.mark.parametrize("options", [["--data", "other"], ["--port", "9093"], ["--foreground"]])
+def test_broker_start_other_options_than_those_of_the_running_broker_are_refused(
+    tmp_path: Path, options: list[str]
+) -> None:
+    ran = CliRunner().invoke(main, ["broker", "start", *options])
+    assert ran.exit_code == 2
+    assert ran.stdout == ""
+    assert f"a broker with its data in {tmp_path / 'kept'} runs at 127.0.0.1:9092: stop it first" in ran.stderr
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("options", [[], ["--data", "kept", "--port", "9092"]])
+def test_broker_start_options_of_the_running_broker_print_its_address(options: list[str]) -> None:
+    ran = CliRunner().invoke(main, ["broker", "start", *options])
+    assert (ran.exit_code, ran.stdout) == (0, "127.0.0.1:9092\n")
