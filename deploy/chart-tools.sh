@@ -2,12 +2,13 @@
 # Builds the tools that check the chart once, and prints the folder that contains them. With --find it builds nothing.
 # Versions and checksums are in chart-tools/. kube-score needs older packages, so it has a separate module.
 set -eu
+cache=$(realpath -m "${SKEWLESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skewless}")
 cd "$(dirname "$0")/chart-tools"
 
 say() { printf '%s\n' "chart-tools: $*" >&2; }
 
 hash=$(cat go.mod go.sum score/go.mod score/go.sum | sha256sum | cut -c1-16)
-folder="${SKEWLESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skewless}/chart-tools-$hash"
+folder="$cache/chart-tools-$hash"
 tools="kubeconform helm-docs kube-score helm helm-unittest"
 
 missing() { for tool in $tools; do [ -x "$folder/$tool" ] || echo "$tool"; done; }

@@ -1,5 +1,5 @@
 # The cache folder and functions of the other scripts, which source this file.
-CACHE=${SKEWLESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skewless}/kubernetes
+CACHE=$(realpath -m "${SKEWLESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skewless}")/kubernetes
 mkdir -p "$CACHE"
 version() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$here/../versions.toml"; }
 say() { printf '%s\n' "kubernetes: $*" >&2; }
