@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -88,6 +89,22 @@ def test_image_spark_is_the_only_one_with_java_and_pyspark() -> None:
     assert "openjdk" not in inherited("slim")
     assert {name for name in pins(LOCKS / "spark.txt") if name.startswith("pyspark==")}
     assert not {name for name in pins(LOCKS / "run.txt") if name.startswith("pyspark==")}
+
+
+@pytest.mark.parametrize(
+    ("extra", "class_path"), [({}, "/spark/jars/*"), ({"SPARK_CLASSPATH": "/opt/x.jar"}, "/opt/x.jar:/spark/jars/*")]
+)
+def test_image_spark_executor_has_the_jars_of_the_extra_class_path(
+    tmp_path: Path, extra: dict[str, str], class_path: str
+) -> None:
+    (tmp_path / "java").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "java").chmod(0o755)
+    script = (DEPLOY / "spark-entrypoint.sh").read_text()
+    variables = dict.fromkeys(re.findall(r'"\$(SPARK_\w+)"', script), "1")
+    own = {"SPARK_HOME": "/spark", "SPARK_LOCAL_DIRS": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["sh", "-c", script, "spark-entrypoint", "executor"]
+    arguments = subprocess.check_output(command, env=variables | own | extra, text=True, timeout=60).splitlines()
+    assert arguments[arguments.index("-cp") + 1] == class_path
 
 
 @pytest.mark.parametrize("name", ["run.txt", "spark.txt"])
