@@ -24,11 +24,12 @@ splitter: {python: "executors_shop.rules:doubled", key: {field: "keys[]"}, value
 aggregator: {aggregates: [count, sum]}
 """
 RULES = """
-from executors_shop.factor import FACTOR
+from executors_factor import FACTOR
+from executors_shop.names import FIRST
 
 def doubled(records):
     for record in records:
-        yield None if record["v"] < 0 else {"t": record["t"], "keys": ["a", record["k"]], "v": FACTOR * record["v"]}
+        yield None if record["v"] < 0 else {"t": record["t"], "keys": [FIRST, record["k"]], "v": FACTOR * record["v"]}
 """
 
 
@@ -38,8 +39,9 @@ def test_function_of_the_user_in_spark_gives_the_results_of_the_stages(
     monkeypatch.setattr(sys, "path", [*sys.path])
     package = tmp_path / "executors_shop"
     package.mkdir()
-    for name, code in {"__init__": "", "factor": "FACTOR = 2", "rules": RULES}.items():
+    for name, code in {"__init__": "", "names": "FIRST = 'a'", "rules": RULES}.items():
         (package / f"{name}.py").write_text(code)
+    (tmp_path / "executors_factor.py").write_text("FACTOR = 2")
     (tmp_path / "pipeline.yaml").write_text(PIPELINE)
     records = [{"t": 1_767_225_600_000 + i, "k": f"k{i % 5}", "v": i % 10 - 1} for i in range(3_000)]
     records += [{"t": 0, "k": "x", "v": "text"}] * 2
@@ -51,7 +53,7 @@ def test_function_of_the_user_in_spark_gives_the_results_of_the_stages(
         invalid = dict(answer.invalid)
     assert found == {(result.key, result.count, result.sum) for result in outcome.results}
     assert sum(count for key, count, _ in found if key == "a") == 2_700
-    assert invalid == {"splitter.python raised TypeError (rules.py:6)": 2}
+    assert invalid == {"splitter.python raised TypeError (rules.py:7)": 2}
     assert {record.reason for record in outcome.invalid} == invalid.keys()
 
 

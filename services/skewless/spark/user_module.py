@@ -6,8 +6,10 @@ import atexit
 import functools
 import importlib.util
 import shutil
+import sys
 import tempfile
 import zipfile
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -17,7 +19,7 @@ from skewless.parsing.settings import ParsingSettings
 
 
 def send(spark: SparkSession, splitter: ParsingSettings) -> None:
-    """Add the module, or the package that contains it, to what the executors import.
+    """Add the module, or the package that contains it, and those that it imports from its folder to the executors.
 
     An installed package is not sent: the executors have it as they have Skewless. Raises ConfigurationError if the
     function does not exist.
@@ -25,9 +27,15 @@ def send(spark: SparkSession, splitter: ParsingSettings) -> None:
     if splitter.python is None:
         return
     require_function(splitter.python)
-    found = file_of(splitter.python.partition(":")[0].partition(".")[0])
-    if found is not None:
-        spark.sparkContext.addPyFile(str(found))
+    for name in modules_with(splitter.python.partition(":")[0].partition(".")[0]):
+        spark.sparkContext.addPyFile(str(file_of(name)))
+
+
+def modules_with(name: str) -> list[str]:
+    """Return the imported modules and packages in the folder of an imported one; none if it is installed."""
+    specs = {each: getattr(module, "__spec__", None) for each, module in [*sys.modules.items()] if "." not in each}
+    places = {each: place for each, spec in specs.items() if spec and (place := _place(spec))}
+    return [each for each, place in places.items() if name in places and place.parent == places[name].parent]
 
 
 @functools.cache  # Spark refuses a second archive of the same name
@@ -37,13 +45,8 @@ def file_of(name: str) -> Path | None:
     Returns None for an installed package.
     """
     spec = importlib.util.find_spec(name)
-    if spec is None:
-        return None
-    places = [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
-    if not places or any(part in {"site-packages", "dist-packages"} for part in Path(places[0]).parts):
-        return None
-    first = Path(places[0])
-    if not first.is_dir():
+    first = None if spec is None else _place(spec)
+    if first is None or not first.is_dir():
         return first
     folder = tempfile.mkdtemp(prefix="skewless-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -53,3 +56,11 @@ def file_of(name: str) -> Path | None:
             if path.is_file() and "__pycache__" not in path.parts:
                 target.write(path, path.relative_to(first.parent))
     return archive
+
+
+def _place(spec: ModuleSpec) -> Path | None:
+    """Return the file of a module, or the folder of a package; None for an installed one."""
+    places = [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
+    if not places or any(part in {"site-packages", "dist-packages"} for part in Path(places[0]).parts):
+        return None
+    return Path(places[0])

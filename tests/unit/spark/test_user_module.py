@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import sys
 import zipfile
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from skewless.spark.user_module import file_of
+from skewless.spark.user_module import file_of, modules_with
 
 
 def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,3 +41,17 @@ def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatc
     assert zipfile.ZipFile(archive).namelist() == ["without_init/shop.py"]
     removals[1]()
     assert [file_of(name) for name in ("numpy", "no_such_module")] == [None, None]
+
+
+def test_modules_with_that_of_a_function_are_the_imported_ones_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "beside_package").mkdir()
+    (tmp_path / "beside_package" / "rates.py").write_text("")
+    (tmp_path / "beside_rules.py").write_text("import beside_lookup, beside_package.rates, numpy")
+    for name in ("beside_lookup", "beside_other"):
+        (tmp_path / f"{name}.py").write_text("")
+    importlib.import_module("beside_rules")
+    assert {*modules_with("beside_rules")} == {"beside_rules", "beside_lookup", "beside_package"}
+    assert modules_with("numpy") == []
