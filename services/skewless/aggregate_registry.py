@@ -36,7 +36,7 @@ _RESERVED_COLUMNS = {
     LAST.name,
     SESSION,
     *("window", "revision", "source_partition", "block", "first_offset", "kind", "time", "late", "reread"),
-    "watermark_ms",
+    *("deadline", "watermark_ms"),
 }
 """Columns of partials, in records, in the store of windows and in Spark. No partial column may be named after one."""
 

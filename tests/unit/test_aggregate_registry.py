@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import DIGITS, NEWEST, Digits, install
-from skewless.aggregate_registry import choices_of, find_aggregate, results_of
+from skewless.aggregate_registry import _RESERVED_COLUMNS, choices_of, find_aggregate, results_of
 from skewless.algorithms.aggregates import (
     Aggregate,
     BinaryColumn,
@@ -25,6 +25,8 @@ from skewless.asyncapi.document import document
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import ConfigurationError
+from skewless.spark.batch_pipeline import read_plan
+from skewless.spark.partition_reader import row_schema
 
 
 class Plain(Aggregate):
@@ -119,6 +121,11 @@ def test_invalid_aggregate_of_a_package_is_refused_with_the_reason(
     install(monkeypatch, (name, f"{__name__}:{target}"))
     with pytest.raises(ValueError, match=f"aggregate plain.*{problem}" if name == "plain" else problem):
         settings("sum", name)
+
+
+def test_reserved_columns_have_those_of_the_rows_of_spark() -> None:
+    plan = read_plan(settings("sum"), now=0)
+    assert {*row_schema(pa.int32(), plan).names} - {column.name for column in plan.columns} <= _RESERVED_COLUMNS
 
 
 def test_columns_of_one_name_that_differ_are_refused() -> None:
