@@ -369,9 +369,13 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
     assert [record for record in records if record.headers != headers] == []
 
 
-@pytest.mark.parametrize("numbers", ["number", "text"])
+@pytest.mark.parametrize(
+    ("changes", "results"),
+    [({}, 4), ({"numbers": "text", "emit": "final", "having": {"count": {"above": 7, "at_most": 8}}}, 3)],
+    ids=["number", "text"],
+)
 def test_batch_records_for_a_topic_have_the_bytes_of_the_stream(
-    spark: SparkSession, tmp_path: Path, numbers: str
+    spark: SparkSession, tmp_path: Path, changes: dict[str, Any], results: int
 ) -> None:
     """Such as the number 1.0, not 1.00, and the escapes of the characters of a key."""
     values = ["1", "1.5", "-0.01", "0.00", "10000000.25", "1234567890123456.78", "1e12", "null"]
@@ -386,7 +390,7 @@ def test_batch_records_for_a_topic_have_the_bytes_of_the_stream(
     fields = {"key": {"fields": [{"field": "k"}, {"field": "p"}]}, "values": {"value": value}, "time": {"field": "t"}}
     aggregates = ["count", "sum", "mean", "stddev", "first", "distinct", {"largest": "value", "n": 2}]
     settings = settings_of("localhost:1", "numbers", fields)
-    aggregator = settings.aggregator.model_validate({"aggregates": aggregates, "numbers": numbers})
+    aggregator = settings.aggregator.model_validate({"aggregates": aggregates, **changes})
     settings = settings.model_copy(update={"aggregator": aggregator})
     expected, _ = streamed(settings, [Record(0, 0, 0, None, line.encode(), {}) for line in lines], 1)
 
@@ -396,7 +400,7 @@ def test_batch_records_for_a_topic_have_the_bytes_of_the_stream(
     rows = batch_pipeline.records(answer, settings).collect()
     answer.close()
     found = {(f"{row.window_start}/{row.key}".encode(), row.partition): bytes(row.value) for row in rows}
-    assert len(found) == len(keys)
+    assert len(found) == results
     assert found == {(record.key, record.partition): record.value for record in expected}
 
 
