@@ -184,6 +184,7 @@ class AggregatorStep(WindowedStep):
     def _results(self, partition: int, emission: Emission) -> Iterable[OutputRecord]:
         """Yield one record per key, because public topics contain one result per record."""
         window = emission.window
+        self._count_results(emission)
         bounds = window, self._rules.windows.end(window)
         encode, headers, new_record = self._rules.encode, self._rules.headers, self._new_record
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
@@ -191,13 +192,21 @@ class AggregatorStep(WindowedStep):
             value = None if results is None else encode(new_record(key, *bounds, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, headers)
 
+    def _count_results(self, emission: Emission) -> None:
+        """Count the records of the emission. One that deletes a result counts as a revision."""
+        is_first = emission.data["revision"] == 0
+        self._revisions += int(np.count_nonzero(~is_first))
+        if self._rules.conditions:
+            is_first &= selected(self._rules.conditions, emission.data)
+        self._first_results += int(np.count_nonzero(is_first))
+
     def _identities(self, emission: Emission, rows: slice) -> Sequence[Any]:
         """Return what identifies each row for `_results`: its key."""
         keys: list[str] = emission.keys[rows].to_pylist()
         return keys
 
     def _presented(self, emission: Emission) -> Iterator[tuple[Any, Sequence[Any] | None]]:
-        """Yield the identity of each row with its results and its revision as Python objects, and count them.
+        """Yield the identity of each row with its results and its revision as Python objects.
 
         Results that do not match the conditions are omitted. They are None if there are earlier ones, which may have
         matched, and then must be deleted.
@@ -210,15 +219,10 @@ class AggregatorStep(WindowedStep):
             columns = [result.to_python(data, as_text=as_text) for result in self._rules.results]
             keys = self._identities(emission, rows)
             presented = zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
-            is_first = data["revision"] == 0
-            self._revisions += len(keys) - int(np.count_nonzero(is_first))
             if not self._rules.conditions:
-                self._first_results += int(np.count_nonzero(is_first))
                 yield from presented
                 continue
-            matches = selected(self._rules.conditions, data)
-            self._first_results += int(np.count_nonzero(is_first & matches))
-            for (key, results), is_selected in zip(presented, matches, strict=True):
+            for (key, results), is_selected in zip(presented, selected(self._rules.conditions, data), strict=True):
                 if is_selected or results[-1]:
                     yield key, results if is_selected else None
 
@@ -256,9 +260,11 @@ class SessionStep(AggregatorStep):
 
     def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:
         if emission.deletes:
+            self._revisions += len(emission.keys)
             for key, start, end in self._identities(emission, slice(None)):
                 yield self._result(partition, key, start, end, None)
             return
+        self._count_results(emission)
         for (key, start, end), results in self._presented(emission):
             yield self._result(partition, key, start, end, results)
 

@@ -12,6 +12,7 @@ from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import results_of
 from skewless.algorithms.aggregates import ResultCondition, columns_of
+from skewless.algorithms.ranking import Ranking
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing import window as window_module
@@ -20,6 +21,7 @@ from skewless.algorithms.windowing.sessions import SessionWindows
 from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.algorithms.windowing.window_store import KEPT_FLUSHES
 from skewless.engine.step import Sample
+from skewless.stages.aggregator.ranking_step import RankingStep
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep, SessionStep
 from skewless.time_zone import TimeZone
 from skewless.wire.changelog import window_of
@@ -139,29 +141,30 @@ def test_aggregator_window_whose_results_the_topic_deletes_at_once_is_reported_o
     assert reported == [0]
 
 
+SESSIONS = SessionWindows(60, 100_000)
+
+
+def session_step(**rules: Any) -> SessionStep:
+    expected = results_of(("count", "sum"), [ValueType()])
+    columns = [*columns_of(expected), *SESSIONS.columns]
+    chosen: dict[str, Any] = {"closed_window_retention_ms": 1000, "updates": True} | rules
+    step = SessionStep(AggregatorRules(expected, columns, SESSIONS, **chosen), worker_partitions=1, topic="p.partials")
+    step.assign(1, None, ())
+    return step
+
+
+def session_deltas(start: int) -> OutputRecord:
+    table = read_table(deltas((start, "a", 1, 5)).value)
+    for column in SESSIONS.columns:
+        table = table.append_column(column.name, pa.array([start]))
+    return OutputRecord("partials", write_table(table), headers=internal_headers(PARTIALS, {}))
+
+
 def test_aggregator_session_is_reported_as_deleted_by_its_own_start_and_not_by_that_of_its_span() -> None:
     reported: list[int] = []
-    windows, expected = SessionWindows(60, 100_000), results_of(("count", "sum"), [ValueType()])
-    step = SessionStep(
-        AggregatorRules(
-            expected,
-            [*columns_of(expected), *windows.columns],
-            windows,
-            closed_window_retention_ms=1000,
-            updates=True,
-            results_retention_ms=1_000,
-            report_expired=reported.append,
-        ),
-        worker_partitions=1,
-        topic="p.partials",
-    )
-    step.assign(1, None, ())
+    step = session_step(results_retention_ms=1_000, report_expired=reported.append)
     for start, now in ((50_000, 50_500), (50_200, 51_500)):
-        table = read_table(deltas((start, "a", 1, 5)).value)
-        for column in windows.columns:
-            table = table.append_column(column.name, pa.array([start]))
-        record = OutputRecord("partials", write_table(table), headers=internal_headers(PARTIALS, {}))
-        assert merge(step, record) == []
+        assert merge(step, session_deltas(start)) == []
         assert json_values_in(written(step.flush(now), "aggregates"))[0]["window_start"] == start
     assert reported == [50_200]
 
@@ -586,6 +589,25 @@ def test_aggregator_having_emits_results_that_match_and_deletes_those_that_no_lo
     found = {output.key: output.value and json_values_in([output])[0]["revision"] for output in log.take(step.flush(0))}
     assert found == {b"0/few": 1, b"0/many": None, b"0/large": 1, b"0/never": None}
     assert emitted_by_kind(step) == {"first": 1, "revision": 4}
+
+
+def test_aggregator_deleted_results_of_sessions_count_as_revisions() -> None:
+    step, records = session_step(), 0
+    for start in (50_000, 49_980):  # the second tuple moves the start of the session
+        merge(step, session_deltas(start))
+        records += len(written(step.flush(0), "aggregates"))
+    assert (emitted_by_kind(step), records) == ({"first": 2, "revision": 1}, 3)
+
+
+def test_aggregator_results_that_are_also_ranked_count_once() -> None:
+    expected = results_of(("count",), [])
+    rules = AggregatorRules(expected, columns_of(expected), tumbling(60), 1000, updates=True)
+    step = RankingStep(rules, Ranking(2, expected[0]), worker_partitions=1, topic="p.partials")
+    step.assign(1, None, ())
+    merge(step, deltas((0, "a", 1, 1), (0, "b", 2, 1), (0, "c", 3, 1)))
+    outputs = list(step.flush(0))
+    assert {"aggregates", "top-candidates"} <= {output.topic for output in outputs}
+    assert emitted_by_kind(step) == {"first": 3, "revision": 0}
 
 
 def emitted_by_kind(step: AggregatorStep) -> dict[str, float]:
