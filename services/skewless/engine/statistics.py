@@ -64,7 +64,7 @@ class EngineStatistics:
         self.committing = Stopwatch()
         self.restoring_time = Stopwatch()
         self._started = perf_counter()
-        self._idle_s = 0.0
+        self._busy_s = self._idle_s = 0.0
 
     @contextmanager
     def restoring_partitions(self) -> Iterator[None]:
@@ -81,12 +81,13 @@ class EngineStatistics:
 
         `output_waited_s` is the time in `working` in which the output accepted no records.
         """
+        # Never less than before, because they are counters: the durations are read one after another.
+        self._busy_s = max(self._busy_s, self.working.total_s - output_waited_s)
         times = {
-            "busy": max(0.0, self.working.total_s - output_waited_s),
+            "busy": self._busy_s,
             "back_pressured": self.committing.total_s + output_waited_s,
             "restoring": self.restoring_time.total_s,
         }
-        # Never less than before, because it is a counter: the durations are read one after another.
         self._idle_s = max(self._idle_s, perf_counter() - self._started - sum(times.values()))
         return {**times, "idle": self._idle_s}
 

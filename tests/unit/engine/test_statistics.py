@@ -45,6 +45,17 @@ def test_engine_statistics_times_by_state_add_up_to_the_time_since_the_start(clo
     assert statistics.times(1) == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 10}
 
 
+def test_engine_statistics_busy_time_never_decreases(clock: Clock) -> None:
+    statistics = EngineStatistics()
+    with statistics.working.running():
+        clock.now += 3
+        assert statistics.times(1)["busy"] == 2
+        clock.now += 1
+        assert statistics.times(4)["busy"] == 2  # the waits of before are known now
+        clock.now += 3
+        assert statistics.times(4)["busy"] == 3
+
+
 def test_engine_statistics_idle_time_never_decreases(clock: Clock) -> None:
     statistics = EngineStatistics()
     clock.now += 10

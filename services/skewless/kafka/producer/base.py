@@ -171,14 +171,14 @@ class OutputProducer(ABC):
             self._retry_until_enqueued(topic_name, record, started + self._transport.transaction_timeout_s)
         finally:
             waited_s = time.monotonic() - started
-            self.waited_s += waited_s
             if waited_s > STALLED_S:
                 self.stalled_s += waited_s
 
     def _retry_until_enqueued(self, topic_name: str, record: tuple[object, ...], deadline: float) -> None:
         produce: Callable[..., None] = self.producer.produce
-        while time.monotonic() < deadline:
+        while (now := time.monotonic()) < deadline:
             self._poll_delivery_reports(QUEUE_FULL_PAUSE_S)
+            self.waited_s += time.monotonic() - now  # at each pause: metrics are read meanwhile
             try:
                 produce(*record)
             except BufferError:

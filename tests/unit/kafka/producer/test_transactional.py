@@ -52,6 +52,8 @@ class Slow:
         self.now = 1000.0
         self.answers = True
         self.unwritten, self.per_call, self.refuses_at = 0, 0, math.inf
+        self.waited_s: list[float] = []
+        """The metric at each attempt to write."""
         self.tested = TransactionalProducer(KafkaSettings(), transport, "p.{}".format, "p-aggregator-0")
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(self.tested._calls, "call", lambda call, _timeout_s: call() is None)
@@ -70,10 +72,11 @@ class Slow:
             self.tested._wait_for_room("p.aggregates", ())
         self.now += seconds - sum(waits)
 
-    def poll(self, _timeout: float) -> None: ...
+    def poll(self, _timeout: float) -> None:
+        self.now, self._full_s = self.now + min(1, self._full_s), max(0, self._full_s - 1)
 
     def produce(self) -> None:
-        self.now, self._full_s = self.now + min(1, self._full_s), max(0, self._full_s - 1)
+        self.waited_s.append(self.tested.waited_s)
         if self._full_s:
             raise BufferError
 
@@ -119,6 +122,7 @@ def test_transactional_producer_time_without_room_adds_up_over_commits_and_abort
     slow.tested.abort(replace=False)
     slow.write(1, waits=[1])
     slow.tested.commit({})
+    assert slow.waited_s == [1, 2, 3]  # also while it waits: a scrape may come between
     assert slow.tested.waited_s == 3
 
 
