@@ -247,13 +247,15 @@ seven days by default. The stage then refuses to start, because it cannot know w
 - Or raise this time on the brokers: `offsets.retention.minutes`.
 - If you removed the pipeline on purpose, `skewless reset` with `--delete` removes its topics and groups. The alert
   resolves itself seven days after the last process.
+- For a pipeline that is run with `--drain` from time to time, raise the threshold above the days between two runs.
 """,
     "SkewlessStageDown": """
 All processes of a stage are gone, or none of them is ready (`/readyz` reports the reason). All downstream stages wait.
 
 - Read the log of the last process that ran. Exit code 2 is an invalid setting, 3 an unreachable broker, 70 a bug with a
   traceback in the log.
-- If you removed the pipeline on purpose, the alert resolves itself after an hour.
+- If you removed the pipeline on purpose, the alert resolves itself after an hour. So it does after a run with
+  `--drain`, and when `skewless stream` runs instead of the stages. For such pipelines, silence it in Alertmanager.
 """,
 }
 
