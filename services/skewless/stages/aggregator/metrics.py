@@ -13,7 +13,8 @@ METRICS = (
         "skewless_end_to_end_latency_seconds",
         "Time from the splitter, when it reads a record, to the commit in which the aggregator merges its tuples into"
         " windows. One observation per commit and partition, of the newest tuple. Waiting in the source topic and in"
-        " local windows (splitter.local.mode: windows) is not included. Absent with worker_input.encoding: record.",
+        " local windows (splitter.local.mode: windows) is not included. With worker_input.encoding: record there"
+        " are no observations.",
         buckets=LATENCY_S,
     ),
     Metric("skewless_aggregator_open_windows", "Windows in memory, of all partitions."),
