@@ -14,6 +14,8 @@ FIRST_INSTANT = -62_135_596_800_000
 """0001-01-01T00:00:00Z in ms: the first instant that both SQL timestamps and Python support."""
 LAST_INSTANT = 253_402_300_799_999
 """9999-12-31T23:59:59.999Z in ms."""
+SECONDS_BELOW = 100_000_000_000
+"""Smaller numbers are seconds since the epoch (up to the year 5138), larger ones milliseconds (from 1973 on)."""
 FORM = "a duration above 0 such as 30s, 5m, 1h or 2d"
 
 

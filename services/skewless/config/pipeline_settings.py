@@ -52,6 +52,7 @@ from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
 from skewless.stages.splitter.settings import SplitterSettings
 from skewless.stages.table_settings import SinkSettings
 from skewless.stages.worker.settings import DEFAULT_PANE_MS, WorkerSettings
+from skewless.times import SECONDS_BELOW
 from skewless.wire.columns import WriteColumns, write_packed, write_table
 from skewless.wire.rows import RowFormat
 from skewless.wire.tuples import TupleFormat
@@ -132,6 +133,14 @@ class SourceSettings(SettingsModel):
         if topic is None and info.data.get("topics", ()) is None:
             raise ValueError("is required")
         return topic
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _is_not_in_seconds(cls, start: Any) -> Any:
+        number = int(start) if isinstance(start, str) and start.isdecimal() else start
+        if isinstance(number, int | float) and 0 < number < SECONDS_BELOW:
+            raise ValueError("is before 1973-03-03 in ms, so it is probably in s: multiply it by 1000, or use ISO 8601")
+        return start
 
     @field_validator("skip_to", mode="before")
     @classmethod

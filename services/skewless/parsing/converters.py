@@ -26,7 +26,7 @@ Problems = dict[int, str]
 LARGEST_VALUE = 2**63 - 1
 """Maximum fixed-point value: partials have 64-bit integers."""
 
-_TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000), "ns": (0, 1_000_000)}
+_TICKS: dict[Unit, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000), "ns": (0, 1_000_000)}
 """Maps a unit to the decimals of its fixed-point numbers, and to how many of these make a millisecond."""
 _NAIVE_EPOCH = EPOCH.replace(tzinfo=None)
 
@@ -107,6 +107,14 @@ def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Prob
     for i in np.flatnonzero(result < FIRST_INSTANT).tolist():
         problems[i] = "is not a number within bounds"
     return result, problems
+
+
+def coarser_units(unit: Unit) -> dict[Unit, int]:
+    """Return the longer units of numbers, with how many of `unit` each is."""
+    if unit == "iso8601":
+        return {}
+    lengths = {each: 10**9 * 10**decimals // divisor for each, (decimals, divisor) in _TICKS.items()}
+    return {each: length // lengths[unit] for each, length in lengths.items() if length > lengths[unit]}
 
 
 def dates_with_times(dates: Sequence[Scalar], times_of_day: Sequence[Scalar]) -> list[Scalar]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skewless.parsing import converters
 from skewless.parsing.composite_key import CompositeKey
-from skewless.parsing.converters import Problems, dates_with_times, is_missing, products, texts, times
+from skewless.parsing.converters import Problems, coarser_units, dates_with_times, is_missing, products, texts, times
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, ValueSettings, value_path
 from skewless.parsing.fixed_point import Reread, Scalar
 from skewless.parsing.formats.base import ExtractedFields, ParsedBatch, source_label
@@ -22,6 +22,10 @@ from skewless.parsing.key_converter import KeyConverter
 from skewless.parsing.source_records import SourceRecords
 
 log = logging.getLogger(__name__)
+
+FIRST_USUAL_MS = 631_152_000_000
+"""1990-01-01T00:00:00Z. Event times before it may be in another unit."""
+MS_PER_DAY = 86_400_000
 
 
 class TupleBuilder:
@@ -44,6 +48,9 @@ class TupleBuilder:
         self._text_bytes = settings.limits.text_bytes
         self._time = settings.time
         self._tuples_per_record = settings.limits.tuples_per_record
+        has_field = self._time.field is not None or self._time.header is not None
+        self._other_units = coarser_units(self._time.unit) if has_field else {}
+        """Units in which the times may be instead, until the first tuples have shown it."""
 
     def convert(self, fields: ExtractedFields, source: SourceRecords) -> ParsedBatch:
         """Return the tuples of records whose fields were extracted. A record is invalid if any of its fields is."""
@@ -70,6 +77,8 @@ class TupleBuilder:
             keep = ~np.isin(records, np.fromiter(invalid, np.int32, len(invalid)))
             keys, records = list(compress(keys, keep)), records[keep]
             values = {name: array.filter(pa.array(keep)) for name, array in values.items()}
+        if self._other_units and keys:
+            self._warn_of_unit(event_times[records], source.timestamps[records])
         rounded = sum(self._rounded.values())
         if rounded:
             self._warn_of_rounding(len(key_records))
@@ -88,6 +97,22 @@ class TupleBuilder:
             )
         self._may_warn -= self._rounded.keys()
         self._rounded.clear()
+
+    def _warn_of_unit(self, event_times: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
+        """Log that the first times are near the Kafka timestamps in another unit, if they are in January 1970."""
+        first, last, latest = int(event_times.min()), int(event_times.max()), int(timestamps.max()) + MS_PER_DAY
+        for unit, factor in self._other_units.items():
+            if first * factor >= FIRST_USUAL_MS and last * factor <= latest:
+                log.warning(
+                    "%s is in January 1970 if its unit is %s, and in %s it is near the timestamps of the records: set "
+                    "time.unit: %s",
+                    self._labels["time"],
+                    self._time.unit,
+                    unit,
+                    unit,
+                )
+                break
+        self._other_units = {}
 
     def _times(self, fields: ExtractedFields, rows: NDArray[np.int32], source: SourceRecords) -> NDArray[np.int64]:
         if self._time.field is None and self._time.header is None:

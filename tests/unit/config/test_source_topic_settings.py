@@ -54,6 +54,9 @@ def settings(source: dict[str, Any], **parts: Any) -> PipelineSettings:
             ["source.skip_to.c/0: topics does not select c; correct the name"],
         ),
         ("{topics: {match: 'a-.*'}, skip_to: {a-b/3: 1, a/0: 1}}", ["source.skip_to.a/0: topics does not select a; "]),
+        ("{topic: a, start: 1767225600}", ["source.start: is before 1973-03-03 in ms, so it is probably in s: "]),
+        ("{topic: a, start: '1767225600'}", ["source.start: is before 1973-03-03 in ms"]),
+        ("{topic: a, start: 1.767225e+09}", ["source.start: is before 1973-03-03 in ms"]),
         ("{topics: [a], start: newest, skip_to: {a/3: -1}}", ["source.start: ", "source.skip_to.a/3: "]),
     ],
 )
@@ -68,6 +71,13 @@ def test_settings_of_source_topics_that_do_not_fit_are_refused_with_their_path(
     assert len(found) == len(problems), found
     for problem, expected in zip(found, problems, strict=True):
         assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("start", "time_ms"), [("0", 0), ("1970-02-01", 2_678_400_000), ("1767225600000", 1_767_225_600_000)]
+)
+def test_source_start_that_is_not_in_seconds_is_read(start: str, time_ms: int) -> None:
+    assert settings({"topic": "a", "start": start}).aggregated.start == time_ms
 
 
 def test_source_pattern_matches_whole_names_only() -> None:

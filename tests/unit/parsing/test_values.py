@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -185,6 +186,52 @@ def test_values_that_are_rounded_without_decimals_are_counted_with_one_warning_e
         f"set splitter.values.{name}.decimals to the number of decimal places to keep, or to 0"
         for name, times, of in (("amount", " times n", "1 of 2"), ("price", "", "2 of 2"))
     ]
+
+
+DAY_MS = 86_400_000
+KAFKA_MS = 1_767_225_600_000
+
+
+def warnings_of_times(caplog: pytest.LogCaptureFixture, unit: str, *batches: list[Any]) -> list[str]:
+    """Parse batches of records with these times, which Kafka got in January 2026, and return the warnings."""
+    settings = {"key": {"field": "k"}, "time": {"field": "at", "unit": unit}}
+    parser = RecordParser(ParsingSettings.model_validate(settings))
+    for batch in batches:
+        values = [msgspec.json.encode({"at": at} if at == "no key" else {"k": "a", "at": at}) for at in batch]
+        parser.parse(RecordColumns.of_values(values, np.full(len(values), KAFKA_MS)))
+    return caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("unit", "other", "per_second"), [("ms", "s", 1), ("us", "ms", 1000), ("us", "s", 1), ("ns", "us", 10**6)]
+)
+def test_times_in_a_longer_unit_than_the_set_one_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture, unit: str, other: str, per_second: int
+) -> None:
+    times = [KAFKA_MS // 1000 * per_second, (KAFKA_MS - DAY_MS) // 1000 * per_second]
+    (warning,) = warnings_of_times(caplog, unit, ["no key"], times, times)
+    assert warning == (
+        f"time field at is in January 1970 if its unit is {unit}, and in {other} it is near the timestamps of the "
+        f"records: set time.unit: {other}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "times"),
+    [
+        ("ms", [KAFKA_MS]),
+        ("ms", [0]),
+        ("ms", [5 * 365 * DAY_MS]),  # 1974
+        ("ms", [KAFKA_MS // 1000, KAFKA_MS]),
+        ("ms", [KAFKA_MS // 1000 + 3 * DAY_MS // 1000]),  # later than the records in s
+        ("s", [KAFKA_MS // 1000]),
+        ("iso8601", ["1970-01-21T10:53:45"]),
+    ],
+)
+def test_times_that_fit_no_longer_unit_are_not_warned_of(
+    caplog: pytest.LogCaptureFixture, unit: str, times: list[Any]
+) -> None:
+    assert warnings_of_times(caplog, unit, times) == []
 
 
 def test_values_are_repeated_for_all_matches_of_a_pattern() -> None:

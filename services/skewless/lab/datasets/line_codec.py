@@ -9,10 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from skewless.stages.splitter.settings import SplitterSettings
-from skewless.times import LAST_INSTANT
-
-SECONDS_BELOW = 100_000_000_000
-"""Smaller numbers are seconds (up to the year 5138), larger ones milliseconds (from 1973 on)."""
+from skewless.times import LAST_INSTANT, SECONDS_BELOW
 
 
 class LineCodec(Protocol):
