@@ -217,6 +217,26 @@ def test_stream_partitions_added_while_it_runs_and_while_it_is_stopped_count_eac
     check_exact(tested)
 
 
+def test_stream_new_partition_without_its_first_records_is_named_and_read_with_a_new_checkpoint(
+    broker: str, tmp_path: Path
+) -> None:
+    tested = Pipeline(broker, tmp_path, Source(broker, PARTITIONS))
+    tested.source.send(more(1))
+    assert stream(tested).exit_code == 0
+    tested.source.add_partitions(PARTITIONS + 1)
+    tested.source.send([(PARTITIONS, value) for _, value in more(2)])
+    deleted = TopicPartition(tested.source.topic, PARTITIONS, 2)
+    tested.admin.delete_records([deleted])[deleted].result()
+    refused = stream(tested)
+    assert refused.exit_code == 3, refused.output
+    assert "or a new partition has lost its first records. Remove this folder" in refused.output
+    shutil.rmtree(tested.folder / "checkpoint")
+    continued = stream(tested)
+    assert continued.exit_code == 0, continued.output
+    counted = sum(result["count"] for result in tested.results()[0].values())
+    assert counted + len([*tested.read("late")]) == 2 * RECORDS - 2
+
+
 def fail() -> None:
     raise UnreachableError("injected")
 
@@ -241,7 +261,7 @@ def test_stream_without_one_of_its_source_topics_names_the_checkpoint_and_contin
     tested.file.write_text(only_kept)
     refused, checkpoint = stream(tested), tested.folder / "checkpoint"
     assert refused.exit_code == 3, refused.output
-    assert f"error: the checkpoint {checkpoint} has partitions that the query no longer reads: a s" in refused.output
+    assert f"error: the checkpoint {checkpoint} does not match the source: a source topic was del" in refused.output
     if incomplete == "_commit":
         assert "Name it again until the micro-batch is complete" in refused.output
         tested.file.write_text(both)

@@ -186,8 +186,7 @@ def read_stream(
 ) -> DataFrame:
     """Plan the committed records of the source topics as a stream, from these offsets by topic and partition on.
 
-    Partitions that are added later begin at their first offset. Records that are deleted before they are read end the
-    query.
+    Partitions that are added later begin at offset 0. Records that are deleted before they are read end the query.
     """
     if isinstance(source.topics, TopicPattern):
         # Spark takes each topic whose name contains a match.

@@ -190,7 +190,7 @@ def check_sources(start: StreamStart) -> None:
 
 
 def partitions_gone(checkpoint: str, *, is_begun: bool = False) -> BrokerError:
-    """Return the error of a checkpoint whose micro-batch has partitions that the query does not read.
+    """Return the error of a checkpoint whose micro-batch Spark does not find in the source topics.
 
     `is_begun`: results of the micro-batch are committed.
     """
@@ -201,8 +201,8 @@ def partitions_gone(checkpoint: str, *, is_begun: bool = False) -> BrokerError:
         "micro-batch"
     )
     return BrokerError(
-        f"the checkpoint {checkpoint} has partitions that the query no longer reads: a source topic was deleted, or "
-        f"the settings no longer name it. {remedy}"
+        f"the checkpoint {checkpoint} does not match the source: a source topic was deleted, the settings no longer "
+        f"name it, or a new partition has lost its first records. {remedy}"
     )
 
 

@@ -30,7 +30,8 @@ POLL_S = 0.5
 IDLE_POLL_S = 1.0
 DEFAULT_TRIGGER_S = 2.0
 _PARTITIONS_GONE = "Some data may have been lost because they are not available in Kafka any more"
-"""Spark's error for records that were deleted, and for partitions of its checkpoint that are no longer read."""
+"""Spark's error for records that were deleted, also in a partition that is new to its checkpoint, and for partitions of
+its checkpoint that are no longer read."""
 
 _EPILOG = """\b
 The query writes the topics of the stages: `status`, `top`, `results`, `audit`, `sink` and `mirror` work as with
