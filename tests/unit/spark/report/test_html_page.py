@@ -133,6 +133,7 @@ def test_report_begins_with_the_result_the_input_and_what_the_workers_completed(
         "tuples completed per second",
         "that were read: 3 offsets",
         "Load per worker over time",
+        "Rows of a worker in a tick",
         "All measures",
         "THROUGHPUT_RATIO",
     ]
