@@ -3,7 +3,7 @@
 Tuples and rows by key and worker come from `worker-input`, the number of workers of each tick from `distribution`, the
 number of partial results from `partials`, latencies from `tuples` and `aggregator-changelog`, and the size of a
 router's state from `router-state`. What the workers completed comes from `worker-input` and `partials`. Each topic is
-read once, for all runs together. Only sums reach the driver; data per key stays on the executors.
+read once, for all runs together. Only sums of ticks and windows reach the driver; data per key stays on the executors.
 """
 
 from __future__ import annotations
