@@ -13,7 +13,7 @@ import pytest
 import skewless as sk
 from helpers.waiting import until
 from skewless.api import run
-from skewless.errors import CrashedError
+from skewless.errors import CrashedError, UnreachableError
 
 
 class GivingUp:
@@ -53,6 +53,13 @@ class Starting:
         self.stopped = True
 
 
+class Endless(Starting):
+    """A supervisor whose processes run until they are stopped."""
+
+    def start(self) -> list[object]:
+        return []
+
+
 def supervise(supervisor: Starting | GivingUp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "prepare", lambda *_, **__: supervisor)
     monkeypatch.setattr(run, "registered", lambda *_, **__: contextlib.nullcontext())
@@ -82,6 +89,17 @@ def test_run_whose_processes_end_while_results_are_awaited_logs_the_error(
     assert [(record.levelno, record.message) for record in caplog.records] == [
         (logging.ERROR, "all processes have ended: router-0 ended with exit code 70")
     ]
+
+
+def test_run_drain_that_does_not_reach_the_end_in_its_time_is_refused_and_ends_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Endless()
+    supervise(supervisor, monkeypatch)
+    ending = pytest.raises(UnreachableError, match=r"^pipeline clicks has not reached the end within 0\.05 s")
+    with ending, sk.Pipeline("clicks").up(log_dir=tmp_path) as running:
+        running.drain(timeout_s=0.05)
+    assert supervisor.stopped
 
 
 def test_run_log_dir_that_is_no_folder_is_refused(tmp_path: Path) -> None:

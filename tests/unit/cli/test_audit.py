@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from skewless.cli import audit_scope
+from skewless.cli.commands import audit as command
 from skewless.cli.main import main
 from skewless.kafka.consumer import offsets
 from skewless.wire.topic_partition import CommittedOffset
@@ -32,12 +35,12 @@ class Topics:
         return {0: CommittedOffset(0)} if self.ran else {}
 
 
-def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **ends: int) -> Result:
+def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *options: str, **ends: int) -> Result:
     monkeypatch.setattr(offsets, "OffsetReader", Topics)
     monkeypatch.setattr(Topics, "ends", {"text": ends["source"], "p.aggregates": ends["aggregates"]}, raising=False)
     file = tmp_path / "pipeline.yaml"
-    file.write_text("{name: p, source: {topic: text}}")
-    return CliRunner().invoke(main, ["audit", "-f", str(file)])
+    file.write_text("{name: p, source: {topic: text}, sink: {url: sqlite:////nowhere/p.db}}")
+    return CliRunner().invoke(main, ["audit", "-f", str(file), *options])
 
 
 def test_audit_of_drained_empty_topics_ends_with_nothing_to_compare(
@@ -56,6 +59,33 @@ def test_audit_of_a_pipeline_that_never_ran_asks_to_run_it(
     result = audit(tmp_path, monkeypatch, source=source, aggregates=aggregates)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "run the pipeline first" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [((), {"of_table": True, "first": 20}), (("--no-table", "--limit", "3"), {"of_table": False, "first": 3})],
+)
+def test_audit_options_choose_what_is_compared_and_how_much_is_printed(
+    options: tuple[str, ...], chosen: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, calls = list[Any](), list[dict[str, Any]]()
+
+    def open_table(settings: object) -> contextlib.AbstractContextManager[None]:
+        opened.append(settings)
+        return contextlib.nullcontext()
+
+    def compare(*_arguments: object, **given: Any) -> dict[str, Any]:
+        calls.append({name: given[name] for name in chosen})
+        return {"compared": 1}
+
+    monkeypatch.setattr(audit_scope, "find", lambda *_: None)
+    monkeypatch.setattr(command, "_truncation_problems", lambda _scope: ())
+    monkeypatch.setattr(command, "_problems", lambda *_: ())
+    monkeypatch.setattr(command, "opened_table", open_table)
+    monkeypatch.setattr(command, "spark_running", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(command, "_compare", compare)
+    result = audit(tmp_path, monkeypatch, "--json", *options, source=5, aggregates=5)
+    assert (result.exit_code, calls, bool(opened)) == (0, [chosen], chosen["of_table"]), result.output
 
 
 def test_audit_crash_has_another_exit_code_than_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from skewless import topology
+from skewless.cli.commands import topics as commands
+from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics
 from skewless.errors import ConfigurationError
@@ -152,6 +156,16 @@ def test_topic_sizes_more_keys_and_tuples_are_more_bytes() -> None:
     for other in (keys, tuples):
         for topic in ("tuples", "partials", "aggregator-changelog", "aggregates"):
             assert (other[topic].bytes_per_s or 0) > (few[topic].bytes_per_s or 0), topic
+
+
+def test_topic_sizes_options_of_the_command_are_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[Load] = []
+    monkeypatch.setattr(commands, "_print_plan", lambda _settings, load: loads.append(load))
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("{name: p, source: {topic: mine}}")
+    options = "--rate 400 --record-bytes 100 --keys 500 --key-bytes 12"
+    result = CliRunner().invoke(main, ["topics", "apply", "-f", str(file), "--dry-run", *options.split()])
+    assert (result.exit_code, loads) == (0, [LOAD]), result.output
 
 
 @pytest.mark.parametrize("tick_s", [60, 3_600])

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from uuid import UUID
@@ -31,6 +32,8 @@ class Server:
     """By path. A registry has at least the types of its schemas."""
     asked: list[str] = field(default_factory=list)
     """Paths of the requests, in order."""
+    headers: dict[str, Message] = field(default_factory=dict)
+    """Headers of the last request of each path."""
 
     def add(self, path: str, references: Sequence[str] = ()) -> None:
         """Add a schema. It has references to the version 1 of these subjects."""
@@ -47,6 +50,7 @@ def server() -> Iterator[Server]:
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             found.asked.append(path)
+            found.headers[path] = self.headers
             status, answer = found.answers[path](self.headers.get("Authorization", ""))
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
@@ -182,8 +186,8 @@ def test_client_reference_is_unknown_only_if_the_registry_says_so(server: Server
         client_of(server).schema(1)
 
 
-def client_with_tokens(server: Server) -> RegistryClient:
-    login = {"token_endpoint_url": f"{server.url}/token", "client_id": "a", "client_secret": "b"}
+def client_with_tokens(server: Server, **of_cloud: str) -> RegistryClient:
+    login = {"token_endpoint_url": f"{server.url}/token", "client_id": "a", "client_secret": "b", **of_cloud}
     return client_of(server, oauthbearer=login, allow_unencrypted=True)
 
 
@@ -214,6 +218,13 @@ def test_client_answer_of_the_provider_without_a_token_is_its_error(
     assert f"no token for the schema registry from {server.url}/token: " in str(caught.value)
     assert words in str(caught.value)
     assert server.asked == ["/token"]
+
+
+def test_client_with_tokens_names_its_cluster_and_its_pool_in_each_request(server: Server) -> None:
+    server.answers["/token"] = lambda _authorization: (200, {"access_token": "t", "token_type": "Bearer"})
+    client_with_tokens(server, logical_cluster="lsrc-1", identity_pool="pool-1").check()
+    headers = server.headers["/schemas/types"]
+    assert (headers["target-sr-cluster"], headers["Confluent-Identity-Pool-Id"]) == ("lsrc-1", "pool-1")
 
 
 def test_client_token_that_the_registry_refuses_is_replaced_once(server: Server) -> None:
