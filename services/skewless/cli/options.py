@@ -264,6 +264,8 @@ def prepare_output_folder(out: Path, files: Sequence[str], subfolders: Sequence[
     The command writes the `files` and replaces the `subfolders` later. So a subfolder that exists must be the output of
     an earlier run: the first of the files is next to the subfolder, or the subfolder contains marker files of Spark.
     """
+    if out.parts and out.parts[0].endswith(":"):
+        raise ConfigurationError(f"--out: {out} begins as a URI, which only batch accepts: name a folder")
     writable_folder("--out", out)
     for name in files:
         writable_file("--out", out / name)

@@ -29,6 +29,13 @@ def test_output_folder_that_cannot_be_created_is_refused_before_any_work(command
     assert (output.exit_code, "is a file" in output.stderr) == (2, True)
 
 
+def test_output_folder_that_begins_as_a_uri_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"--out: s3a:/bucket/audit begins as a URI, which only batch accepts"):
+        prepare_output_folder(Path("s3a://bucket/audit"), FILES)
+    assert not list(tmp_path.iterdir())
+
+
 def test_output_folder_with_foreign_parts_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "server.pem").write_text("secret")

@@ -22,8 +22,9 @@ from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.stage_runtime import StageRuntime
-from skewless.engine.start_checks import Input
-from skewless.errors import BrokerError, UnavailableError
+from skewless.engine.start_checks import Input, OffsetsLostError
+from skewless.errors import BrokerError, TransactionAbortedError, UnavailableError
+from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import METADATA_INTERVAL_MS, KafkaSettings, TransportSettings
 
@@ -202,10 +203,73 @@ def test_consumer_thread_has_no_attribute_that_a_thread_of_any_python_has_for_it
     ("interval_ms", "looks_after_s"), [(300, 0.3), ("300", 0.3), (60_000.0, 60.0), (0, math.inf), (-1, math.inf)]
 )
 def test_consumer_loop_looks_for_partitions_at_the_interval_of_the_client(
-    interval_ms: str | float, looks_after_s: float
+    interval_ms: str | float, looks_after_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    thread = thread_of(lambda _batch: None, kafka={"options": {METADATA_INTERVAL_MS: interval_ms}})
-    assert thread._look_interval_s == looks_after_s
+    consumer, looks = Empty(), list[float]()
+    monkeypatch.setattr(consumer_loop, "time", consumer)
+    thread = thread_of(lambda _batch: None, consumer, {"options": {METADATA_INTERVAL_MS: interval_ms}})
+    monkeypatch.setattr(thread, "_look_for_partitions", lambda _find_inputs: looks.append(consumer.now))
+    monkeypatch.setattr(thread, "_find_inputs", lambda _counts: ())
+    monkeypatch.setattr(thread, "_check_topics", lambda: None)
+    assign(thread._executor, {})
+    thread._policy.begin(consumer.now)
+    while not looks and consumer.now < 200:
+        thread._run_once()
+    assert looks == [pytest.approx(looks_after_s, abs=IDLE_POLL_S)] * (looks_after_s < 200)
+
+
+def test_consumer_loop_partition_that_no_process_reads_at_two_looks_makes_it_join_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread, left = thread_of(lambda _batch: None), list[bool]()
+    unread = [{at(1)}, {at(2)}, {at(2)}]
+    monkeypatch.setattr(BrokerQueries, "partition_counts", lambda _queries: {TOPIC: 3})
+    monkeypatch.setattr(thread._restorer, "without_offset", lambda _counts: unread.pop(0))
+    monkeypatch.setattr(thread._session, "leave", lambda: left.append(True))
+    monkeypatch.setattr(thread, "_commit", lambda: None)
+    for _ in range(2):
+        thread._look_for_partitions(lambda _counts: ())
+    assert not left
+    with pytest.raises(TransactionAbortedError, match="no process reads 1 partitions"):
+        thread._look_for_partitions(lambda _counts: ())
+    assert left
+
+
+def test_consumer_loop_assigned_partition_that_does_not_exist_makes_it_join_again_at_a_further_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the first attempt, the broker that answers may not know new partitions yet."""
+    thread, left = thread_of(lambda _batch: None), list[bool]()
+    monkeypatch.setattr(BrokerQueries, "partition_counts", lambda _queries: {TOPIC: 1})
+    monkeypatch.setattr(thread._session, "leave", lambda: left.append(True))
+    thread._restorer._check_partition_counts([at(0), at(1)])
+    assert not left
+    thread._restorer._waiting_since = 0.0
+    thread._restorer._check_partition_counts([at(0)])
+    with pytest.raises(TransactionAbortedError, match="assigned partitions do not exist, joining again"):
+        thread._restorer._check_partition_counts([at(0), at(1)])
+    assert left
+
+
+@pytest.mark.parametrize(
+    ("begun", "error"),
+    [([False, True], UnavailableError), ([False, False], OffsetsLostError), ([True, True], OffsetsLostError)],
+)
+def test_consumer_loop_offsets_are_lost_unless_the_group_has_committed_its_first_ones_meanwhile(
+    begun: list[bool], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`begun`: whether the group has a checkpoint before and after the attempt to restore partitions."""
+    restorer = thread_of(lambda _batch: None)._restorer
+
+    def prepare(*_arguments: object, begun: bool) -> None:
+        raise OffsetsLostError(f"{begun}")
+
+    monkeypatch.setattr(restorer._output, "committed_offsets", lambda _partitions: {})
+    monkeypatch.setattr(BrokerQueries, "ranges", lambda _queries, _partitions: {})
+    monkeypatch.setattr(restorer, "_has_begun", lambda *_: begun.pop(0))
+    monkeypatch.setattr(restorer, "_prepare", prepare)
+    with pytest.raises(error):
+        restorer._read([at(0)], lambda: None)
 
 
 class Damaged(Failing):

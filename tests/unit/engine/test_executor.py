@@ -22,6 +22,7 @@ class Notes(Step):
     """Records calls. Its checkpoint is the number of records that it has processed."""
 
     wants_commit = False
+    blocked: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -147,6 +148,29 @@ async def test_executor_step_requests_a_commit_keeps_the_request_until_the_flush
     bench.begin_commit({})
     expected.append(bench.executor.commit_wanted)
     assert expected == [False, True, False]
+
+
+async def test_executor_step_that_stops_for_its_commit_processes_nothing_before_it() -> None:
+    bench = Bench()
+    bench.step.wants_commit = bench.step.stops_for_commit = True
+    first, second = bench.deliver_batch(1), bench.deliver_batch(2)
+    await bench.executor.process(first)
+    waiting = asyncio.create_task(bench.executor.process(second))
+    await settle()
+    assert bench.processed() == [[1]]
+    bench.end_commit(bench.begin_commit({}))
+    await waiting
+    assert bench.processed() == [[1], [2]]
+
+
+async def test_executor_step_that_blocks_the_same_partition_after_a_reset_is_obeyed() -> None:
+    bench = Bench()
+    bench.step.blocked = frozenset({0})
+    await bench.executor.process(bench.deliver_batch(1))
+    bench.executor.reset()
+    bench.executor.assign({at(0): RestoredPartition(1, None)})
+    await bench.executor.process(bench.deliver_batch(1))
+    assert bench.executor.assignment[at(0)].blocked
 
 
 async def test_executor_before_the_first_assignment_processes_nothing() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from skewless.engine import first_offsets
 from skewless.engine.first_offsets import commit_first_offsets
+from skewless.engine.restore import _restored_partition
 from skewless.engine.start_checks import (
     Checkpoint,
     Input,
@@ -273,3 +274,10 @@ def test_commit_first_offsets_that_another_process_has_committed_and_written_fro
 def test_commit_first_offsets_of_a_group_with_results_only_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OffsetsLostError, match=r"has written to topic p\.out"):
         first_offsets_of({}, monkeypatch)
+
+
+@pytest.mark.parametrize(("offset", "leader_epoch"), [(5, 3), (9, None)])
+def test_restored_partition_that_skips_records_has_no_leader_epoch(offset: int, leader_epoch: int | None) -> None:
+    """The epoch is that of the committed offset. With another offset, a broker may report a truncated log."""
+    restored = _restored_partition(Checkpoint(offset, None), (), CommittedOffset(5, "", 3))
+    assert (restored.offset, restored.leader_epoch) == (offset, leader_epoch)
