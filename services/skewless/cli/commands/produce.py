@@ -80,8 +80,8 @@ Examples:
 @click.option(
     "--records",
     type=click.IntRange(min=0),
-    help="Number of records to send. Default: a million if generated, all if read from files. Of generated impressions "
-    "and clicks: number of impressions.",
+    help="Number of records to send. Default: a million if generated, all of words and of files. Of generated "
+    "impressions and clicks: number of impressions.",
 )
 @click.option("--rate", type=float, help="Maximum records per second. Default: no limit.")
 @click.option(
@@ -97,7 +97,8 @@ Examples:
 @click.option(
     "--event-rate",
     type=float,
-    help="Records per second of event time, if records have no time. Default: --rate, else 1000 (words: 500).",
+    help="Records per second of event time, if records have no time. Default: --rate, else 1000 (words: 500). "
+    "Default of impressions and clicks: 1000.",
 )
 @click.option(
     "--resume",

@@ -42,12 +42,14 @@ DATASETS: dict[str, Dataset] = {
         "country (JSON); --skew % are one, the rest uniform over 204",
         country.COUNTRIES.splitter,
         generate=country.skewed,
+        options=frozenset({"skew"}),
         alias="COUNTRY_SKEW_R0..R100",
     ),
     "country-half-skew": Dataset(
         "the same, and uniform from half of --records on",
         country.COUNTRIES.splitter,
         generate=country.half_skewed,
+        options=frozenset({"skew"}),
         alias="COUNTRY_HALF_SKEW_R80",
     ),
     "country-published": Dataset(
@@ -57,12 +59,16 @@ DATASETS: dict[str, Dataset] = {
     ),
     "country": _recorded("country (JSON), from one country per line", country.COUNTRIES),
     "zipf": Dataset(
-        "--keys keys, Zipf with exponent --zipf-exponent, values 1..100", zipf.splitter_settings, generate=zipf.zipf
+        "--keys keys, Zipf with exponent --zipf-exponent, values 1..100",
+        zipf.splitter_settings,
+        generate=zipf.zipf,
+        options=frozenset({"keys", "zipf_exponent"}),
     ),
     "lognormal": Dataset(
         "keys of a log-normal distribution (--mu, --sigma); LN1 and LN2 are the published ones",
         zipf.splitter_settings,
         generate=lognormal.lognormal,
+        options=frozenset({"mu", "sigma"}),
     ),
     "words": Dataset(
         "the source of Python's standard library, line by line",
@@ -92,10 +98,13 @@ DATASETS: dict[str, Dataset] = {
     "edits": _recorded("time;channel;added;deleted", recorded_files.EDITS, synthetic.edits),
     "impressions": dataclasses.replace(
         _recorded("id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, pair.impressions),
+        options=pair.OPTIONS,
         keys=pair.ids,
     ),
     "clicks": dataclasses.replace(
-        _recorded("id;time, the right of the pair", recorded_files.CLICKS, pair.clicks), keys=pair.ids
+        _recorded("id;time, the right of the pair", recorded_files.CLICKS, pair.clicks),
+        options=pair.OPTIONS,
+        keys=pair.ids,
     ),
     "lines": Dataset("any text files, line by line", line_streams.splitter_settings, read=line_streams.lines),
 }

@@ -22,6 +22,8 @@ BATCH_RECORDS = 10_000
 DEFAULT_EVENT_RATE = 1000.0
 GENERATED_RECORDS = 1_000_000
 """Default number of records of an endless generator."""
+COMMON_OPTIONS = frozenset({"input", "records", "event_rate", "rate"})
+"""Options that generated and recorded records have."""
 
 
 class DatasetOptions(SettingsModel):
@@ -77,6 +79,8 @@ class Dataset:
     """Generates records without files. None: the dataset needs files."""
     generated_records: int | None = GENERATED_RECORDS
     """Default number of generated records; None: all that exist."""
+    options: frozenset[str] = frozenset()
+    """Options of its generator, in addition to `COMMON_OPTIONS` and the seed."""
     keys: Callable[[list[bytes]], list[bytes]] | None = None
     """Returns the key of each record. None: the records have no keys. Records with keys are a stream of a pair: for
     them `generate` takes `records` as the number of impressions, and ends by itself."""
@@ -91,10 +95,18 @@ class Dataset:
         if options.input:
             if self.read is None:
                 raise ConfigurationError("--input: this dataset reads no files")
+            self._check_options(options, COMMON_OPTIONS, "files")
             return self._with_keys(self.read(options))
         if self.generate is None:
             raise ConfigurationError("--input: missing; this dataset needs files: name them")
+        self._check_options(options, COMMON_OPTIONS | {"seed"} | self.options, "generated records of this dataset")
         return self._with_keys(self.generate(options))
+
+    @staticmethod
+    def _check_options(options: DatasetOptions, accepted: frozenset[str], records: str) -> None:
+        others = sorted(options.model_fields_set - accepted)
+        if others:
+            raise ConfigurationError(*(f"--{name.replace('_', '-')}: has no effect on {records}" for name in others))
 
     def _with_keys(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         if self.keys is None:

@@ -20,6 +20,8 @@ from skewless.lab.datasets.base import (
 from skewless.lab.datasets.recorded_files import CLICKS, IMPRESSIONS
 from skewless.lab.datasets.zipf import cumulative
 
+OPTIONS = frozenset({"matched", "delay_ms", "disorder_ms", "duplicates", "missing"})
+"""Options of both streams. `matched` and `delay_ms` do not change the impressions, but equal options are one pair."""
 GROUP = 10
 """Consecutive impressions of which a fixed number has a click: the next integer of the share, by accumulation."""
 MAX_DELAYS = 16

@@ -123,6 +123,20 @@ def test_dataset_skew_option_with_a_skew_in_the_name_is_refused() -> None:
         find_dataset("COUNTRY_SKEW_R80").batches(DatasetOptions(skew=30))
 
 
+def test_dataset_options_of_other_datasets_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a;1;2;3")
+    for name, options, refused in (
+        ("zipf", DatasetOptions(keys=3, disorder_ms=5, duplicates=0.5), ["--disorder-ms", "--duplicates"]),
+        ("country-skew", DatasetOptions(skew=3, keys=5), ["--keys"]),
+        ("country-published", DatasetOptions(skew=3), ["--skew"]),
+        ("impressions", DatasetOptions(input=(path,), seed=3, disorder_ms=5), ["--disorder-ms", "--seed"]),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            DATASETS[name].batches(options)
+        assert [problem.partition(":")[0] for problem in caught.value.problems] == refused
+
+
 def test_dataset_total_is_the_chosen_number_then_the_lines_of_files_then_the_generated_number(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"a\n\nb")
