@@ -311,7 +311,7 @@ class TopicSettings(SettingsModel):
 
 
 class StageReplicas(SettingsModel):
-    """Number of processes that `skewless up` starts for each stage."""
+    """Number of processes that `skewless up` starts for each stage. 0: another command runs the stage."""
 
     def of(self, stage: str) -> int:
         """Return the number of processes of a stage."""

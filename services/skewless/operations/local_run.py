@@ -10,6 +10,8 @@ from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.running_query import check_no_query
+from skewless.errors import ConfigurationError
+from skewless.kafka.admin.groups import GroupReader
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.published_processes import published, registering
 from skewless.lab.local.supervisor import Supervisor, process_names
@@ -27,16 +29,34 @@ def prepare(
 ) -> Supervisor:
     """Create the topics, and return the supervisor of all stages.
 
-    Raises ConfigurationError before that if the function of `splitter.python` does not exist.
+    Raises ConfigurationError before that if the function of `splitter.python` does not exist, or if the stages would
+    wait without an end with `drain`.
 
     `file` and `environ`, variables in addition to those of this process, are what the processes load the settings from.
     """
     require_function(settings.splitter.python)
+    if drain:
+        check_inputs_end(settings)
     topic_plan.apply(settings)
     first = topology.needed_stages(settings)[0]
     # An earlier run has written there, also if its source was empty.
     rerun = drain and any(OffsetReader(settings.kafka).end(settings.topic(first.outputs[0])).values())
     return Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun, environ=environ)
+
+
+def check_inputs_end(settings: PipelineSettings) -> None:
+    """Raise ConfigurationError for a stage without a process whose end another stage would wait for."""
+    stages = [stage.name for stage in topology.needed_stages(settings)]
+    awaited = set[str]().union(*(topology.upstream(stage) for stage in stages if settings.replicas.of(stage)))
+    groups = GroupReader(settings.kafka)
+    problems = [
+        f"replicas.{stage}: is 0, so the stages after it would wait without an end: set 1, or start `skewless run "
+        f"{stage}` before"
+        for stage in stages
+        if stage in awaited and not settings.replicas.of(stage) and not groups.describe(settings.group(stage)).members
+    ]
+    if problems:
+        raise ConfigurationError(*problems)
 
 
 @contextlib.contextmanager
