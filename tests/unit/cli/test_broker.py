@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,3 +36,9 @@ def test_broker_start_other_options_than_those_of_the_running_broker_are_refused
 def test_broker_start_options_of_the_running_broker_print_its_address(options: list[str]) -> None:
     ran = CliRunner().invoke(main, ["broker", "start", *options])
     assert (ran.exit_code, ran.stdout) == (0, "127.0.0.1:9092\n")
+
+
+def test_broker_status_shows_address_process_and_folder_only(tmp_path: Path) -> None:
+    ran = CliRunner().invoke(main, ["broker", "status", "--json"])
+    shown = {"running": True, "address": "127.0.0.1:9092", "pid": 1, "folder": str(tmp_path / "kept")}
+    assert json.loads(ran.stdout) == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,17 @@ def test_results_among_records_with_fields_of_other_types_are_shown_with_a_warni
 def test_results_csv_has_a_header(file: Path) -> None:
     lines = run(file, "--csv").stdout.splitlines()
     assert lines == ["window_start,window_end,key,count,sum,revision", "60000,120000,a,3,-3,1", "60000,120000,b,2,-2,0"]
+
+
+def test_results_csv_has_the_parts_of_a_composite_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text(PIPELINE + "splitter: {key: {fields: [{field: shop}, {field: day}]}}\n")
+    key = '["s","1"]'
+    value = json.dumps(record(1, key, 3) | {"shop": "s", "day": "1"}).encode()
+    stored_result = message(0, value, key=f"{MINUTE}/{key}".encode())
+    monkeypatch.setattr(topic, "read_ranges", lambda _kafka, _topic, _ranges: [(0, [stored_result])])
+    header, row = csv.reader(run(file, "--csv").stdout.splitlines())
+    assert header == ["window_start", "window_end", "key", "shop", "day", "count", "sum", "revision"]
+    assert row == ["60000", "120000", key, "s", "1", "3", "-3", "0"]
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def test_simulate_command_file_without_lines_is_refused_with_its_name(content: b
     [
         (["--grouping", "nope", "--workers", "2"], "--grouping: unknown grouping nope (known: all, consistent"),
         (["--grouping", ",", "--workers", "2"], "--grouping: names no grouping"),
+        (["--grouping", "key", "--workers", "1" * 5000], f"--workers: '{'1' * 5000}' must be an integer"),
         (["--grouping", "key", "--workers", "0,x"], "--workers: '0' must be an integer from 1 to 1024"),
         (["--grouping", "key", "--workers", "2,3", "--assignments", "x"], "--assignments: there are 2 runs"),
         (["--grouping", "key", "--workers", "2", "--option", "nope=1"], "--option: nope: unknown setting"),

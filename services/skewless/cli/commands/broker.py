@@ -80,8 +80,8 @@ def status(context: click.Context, as_json: bool) -> None:  # noqa: FBT001 - cli
     Exits with 1 if it is not running.
     """
     state = broker_daemon.running()
-    report = {"running": bool(state)} | (state._asdict() if state else {})
-    report.pop("started", None)
+    shown = {"address": state.address, "pid": state.pid, "folder": state.folder} if state else {}
+    report = {"running": bool(state), **shown}
     if as_json:
         click.echo(json.dumps(report))
     else:

@@ -68,7 +68,7 @@ def results(  # noqa: PLR0913 - click passes an argument per option
     if ranks and (follow or top is not None or by is not None):
         raise ConfigurationError("--ranks: not with --follow, --top or --by, leave one out")
     columns = (*(["rank"] if ranks else []), *(result.name for result in settings.results))
-    show = _printer(columns, as_json=as_json, as_csv=as_csv)
+    show = _printer(columns, settings.splitter.key.parts, as_json=as_json, as_csv=as_csv)
     if follow:
         for batch in topic.later(settings, key, _warn):
             show(batch)
@@ -94,7 +94,9 @@ def _warn(message: str) -> None:
     click.echo(f"warning: {message}", err=True)
 
 
-def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Callable[[Sequence[ResultRecord]], None]:
+def _printer(
+    aggregates: tuple[str, ...], key_parts: tuple[str, ...], *, as_json: bool, as_csv: bool
+) -> Callable[[Sequence[ResultRecord]], None]:
     """Return a function that prints results in the chosen form."""
     if as_json:
         encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -105,7 +107,7 @@ def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Cal
 
         return write_json
 
-    columns = ("window_start", "window_end", "key", *aggregates, "revision")
+    columns = ("window_start", "window_end", "key", *key_parts, *aggregates, "revision")
     if as_csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(columns)

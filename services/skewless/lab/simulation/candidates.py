@@ -26,7 +26,7 @@ def candidates_of(
     problems += [
         f"{prefix}workers: {text!r} must be an integer from 1 to {MAX_WORKERS}"
         for text in numbers or [""]
-        if not (text.isdecimal() and 1 <= int(text) <= MAX_WORKERS)
+        if not (text.isdecimal() and len(text) <= len(str(MAX_WORKERS)) and 1 <= int(text) <= MAX_WORKERS)
     ]
     if problems:
         raise ConfigurationError(*problems)
