@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from skewless.cli.main import PROBLEM_LOCATOR
 from skewless.errors import ConfigurationError
@@ -186,6 +187,11 @@ def load_settings(file: Path | None) -> PipelineSettings:
         environ = dict(os.environ)  # --set has ended when the problem is printed
         context.meta[PROBLEM_LOCATOR] = str if has_other_file else lambda problem: placed(problem, file, environ)
     return settings
+
+
+def is_given(name: str) -> bool:
+    """Return whether the user has set a parameter of the running command that has a default."""
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def topic_of(option: str, name: str) -> str:

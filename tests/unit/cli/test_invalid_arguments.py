@@ -32,6 +32,11 @@ LONG = "n" * 300
         (["run", "all", "--drain"], "--drain: use `skewless up --drain`"),
         (["stream", "--take-over", "--hand-back"], "--take-over: not with --hand-back, which lets the stages continue"),
         (["batch", "--output-topic", "t", "--overwrite"], "--overwrite: applies only to --out"),
+        (["batch", "--output-topic", "t", "--format", "delta"], "--format: applies only to --out"),
+        (["stream", "--hand-back", "--available-now"], "--hand-back: not with --available-now or --trigger"),
+        (["stream", "--hand-back", "--trigger", "5s"], "--hand-back: not with --available-now or --trigger"),
+        (["topics apply", "--keys", "10000", "--key-bytes", "9"], "--keys: only with --rate\nerror: --key-bytes: only"),
+        (["topics apply", "--dry-run", "--record-bytes", "9"], "--record-bytes: only with --rate"),
         (["batch"], "give the target of the results: either --out DIR or --output-topic TOPIC"),
         (["plan", "--topic", "a b"], "--topic: must contain only letters without accents, digits, '.', '_' and '-'"),
         (["plan", "--workers", "5,many"], "--workers: 'many' must be an integer from 1 to 1024"),
@@ -82,6 +87,11 @@ def test_command_invalid_arguments_without_a_pipeline_end_with_2(arguments: list
     output = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", UNREACHABLE])
     assert (output.exit_code, output.stdout) == (2, "")
     assert problem in output.stderr
+
+
+def test_demo_file_of_a_report_that_is_skipped_is_refused() -> None:
+    output = CliRunner().invoke(main, ["demo", "--no-report", "--report", "skewless-demo.html"])
+    assert (output.exit_code, output.stderr) == (2, "error: --report: not with --no-report, leave one out\n")
 
 
 def test_up_that_does_not_start_leaves_no_folder_of_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

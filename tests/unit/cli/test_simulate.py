@@ -104,6 +104,7 @@ def test_simulate_command_file_without_lines_is_refused_with_its_name(content: b
     ("args", "problem"),
     [
         (["--grouping", "nope", "--workers", "2"], "--grouping: unknown grouping nope (known: all, consistent"),
+        (["--grouping", "key", "--workers", "2", "--rules", "reference"], "--rules: only for the grouping dynamic_key"),
         (["--grouping", ",", "--workers", "2"], "--grouping: names no grouping"),
         (["--grouping", "key", "--workers", "1" * 5000], f"--workers: '{'1' * 5000}' must be an integer"),
         (["--grouping", "key", "--workers", "0,x"], "--workers: '0' must be an integer from 1 to 1024"),

@@ -12,7 +12,7 @@ import click
 
 from skewless.cli import join_spark
 from skewless.cli.join_spark import JOIN_OPTION
-from skewless.cli.options import load_settings, pipeline_file, topic_of
+from skewless.cli.options import is_given, load_settings, pipeline_file, topic_of
 from skewless.cli.plain_text import input_lines
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
@@ -98,6 +98,8 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError("give the target of the results: either --out DIR or --output-topic TOPIC")
     if output_topic and overwrite:
         raise ConfigurationError("--overwrite: applies only to --out; records are always appended to a topic")
+    if output_topic and is_given("table_format"):
+        raise ConfigurationError("--format: applies only to --out; records have the format of `aggregates`")
     if inputs and (start or end):
         raise ConfigurationError(
             "--starting-offsets and --ending-offsets apply only to a topic: files are read completely"

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import click
 
 from skewless.cli.interrupts import TERMINATED
+from skewless.cli.options import is_given
+from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from skewless.lab.demo.console import DemoConsole
@@ -90,6 +92,8 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.demo.demo_run import Demo
     from skewless.lab.local.prometheus import find
 
+    if no_report and is_given("report"):
+        raise ConfigurationError("--report: not with --no-report, leave one out")
     plan = make_plan(
         inputs, groupings, workers, None if no_report else report, prometheus=prometheus, database=database
     )

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import click
 import msgspec
-from click.core import ParameterSource
 
-from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.options import is_given, load_settings, pipeline_file
 from skewless.cli.plain_text import printable, value_text
 from skewless.errors import ConfigurationError
 from skewless.operations.results.selection import WINDOWS, ResultRecord
@@ -81,7 +80,7 @@ def _check_follow(top: int | None, by: str | None) -> None:
         raise ConfigurationError("--top: not with --follow, because later results can be larger")
     if by is not None:
         raise ConfigurationError("--by: not with --follow, because results are printed as they arrive")
-    if click.get_current_context().get_parameter_source("window") is not ParameterSource.DEFAULT:
+    if is_given("window"):
         raise ConfigurationError("--window: not with --follow, because new results of all windows are printed")
 
 

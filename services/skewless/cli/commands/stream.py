@@ -94,6 +94,8 @@ def stream(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError("--trigger: not with --available-now, which ends after the records that exist")
     if take_over and hand_back:
         raise ConfigurationError("--take-over: not with --hand-back, which lets the stages continue instead of a query")
+    if hand_back and (available_now or trigger_s is not None):
+        raise ConfigurationError("--hand-back: not with --available-now or --trigger, because it starts no query")
     folder = checkpoint or str(state_folder() / "streams" / settings.full_name)
     default_checkpoint = None if checkpoint else folder
     if hand_back:

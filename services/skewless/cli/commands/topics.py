@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skewless.cli.options import FiniteFloat, load_settings, pipeline_file
+from skewless.cli.options import FiniteFloat, is_given, load_settings, pipeline_file
 from skewless.cli.plain_text import counted
 from skewless.errors import ConfigurationError
 
@@ -56,6 +56,8 @@ def apply(  # noqa: PLR0913 - click passes an argument per option
       skewless topics apply -f pipeline.yaml --dry-run --rate 10000 --keys 50000
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
+    if rate is None and (others := [name for name in ("keys", "key_bytes", "record_bytes") if is_given(name)]):
+        raise ConfigurationError(*(f"--{name.replace('_', '-')}: only with --rate" for name in others))
     from skewless.config import topic_plan
 
     if dry_run:
