@@ -357,32 +357,11 @@ def test_consumer_loop_check_of_topics_that_is_answered_ends_an_outage(failures:
     assert thread._session.outage.waiting == bool(failures)
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize(("partition_counts", "leaves"), [({}, True), ({TOPIC: 2}, True), ({TOPIC: 1}, False)])
-def test_consumer_loop_stopped_leaves_the_group_unless_it_knows_that_it_has_all_partitions(
-=======
-@pytest.mark.parametrize("aborted_in", ["send", "commit"])
-def test_consumer_loop_abort_counts_the_time_for_which_the_output_waited_once(aborted_in: str) -> None:
-    thread, producer = thread_of(EveryFlush(drain=False))
-    adopt(thread, Member())
-    thread._session._membership.member_id = lambda: "member"  # type: ignore[method-assign]
-    assign(thread._executor, {2: RestoredPartition(7, None)})
-    producer.waited_s = 3.0
-    if aborted_in == "commit":
-        producer.fails = True
-        with pytest.raises(TransactionAbortedError):
-            thread._commit()
-    for _ in range(2):
-        thread._rebalance.discard({at(2)}, TransactionAbortedError("the broker accepts no records"))
-    assert thread._executor.statistics.output_waited_s == 3.0
-
-
 @pytest.mark.parametrize(
     ("partition_counts", "leave_group_on_close", "leaves"),
     [({}, True, True), ({TOPIC: 2}, True, True), ({TOPIC: 1}, True, False), ({TOPIC: 2}, False, False)],
 )
 def test_consumer_loop_stopped_leaves_the_group_unless_it_has_all_partitions_or_a_setting_says_no(
->>>>>>> 3c33e028 (tests: hold lines of the engine that no test held)
     partition_counts: dict[str, int],
     leave_group_on_close: bool,  # noqa: FBT001 - a parameter of the test
     leaves: bool,  # noqa: FBT001 - as above
