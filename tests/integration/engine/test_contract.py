@@ -362,7 +362,7 @@ async def test_back_pressure_slow_step_bounds_the_batches_in_flight(harness: Har
     wiring.executor.process = slow  # type: ignore[method-assign] # the agent's way to the step is held up
     async with running(wiring):
         await until(lambda: waiting() > 0)
-        await asyncio.sleep(3)  # three pause timers: further records would be here
+        await until(lambda: not any(record.fetches for record in wiring.executor.assignment.running()))
         most = waiting()
         held.set()
         await copied(harness, 20_000)
