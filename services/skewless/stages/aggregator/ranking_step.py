@@ -67,5 +67,5 @@ class RankingStep(AggregatorStep):
 
     def _records(self, rows: Emission) -> Iterator[msgspec.Struct]:
         bounds = rows.window, self._rules.windows.end(rows.window)
-        for key, results in self._presented(rows):
+        for key, results in self._presented(rows, are_counted=False):
             yield self._new_record(key, *bounds, *(results or ()))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import PartialColumn, ResultCondition, ResultField, selected
 from skewless.algorithms.duration_histogram import Histogram
@@ -184,7 +185,6 @@ class AggregatorStep(WindowedStep):
     def _results(self, partition: int, emission: Emission) -> Iterable[OutputRecord]:
         """Yield one record per key, because public topics contain one result per record."""
         window = emission.window
-        self._count_results(emission)
         bounds = window, self._rules.windows.end(window)
         encode, headers, new_record = self._rules.encode, self._rules.headers, self._new_record
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
@@ -192,21 +192,13 @@ class AggregatorStep(WindowedStep):
             value = None if results is None else encode(new_record(key, *bounds, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, headers)
 
-    def _count_results(self, emission: Emission) -> None:
-        """Count the records of the emission. One that deletes a result counts as a revision."""
-        is_first = emission.data["revision"] == 0
-        self._revisions += int(np.count_nonzero(~is_first))
-        if self._rules.conditions:
-            is_first &= selected(self._rules.conditions, emission.data)
-        self._first_results += int(np.count_nonzero(is_first))
-
     def _identities(self, emission: Emission, rows: slice) -> Sequence[Any]:
         """Return what identifies each row for `_results`: its key."""
         keys: list[str] = emission.keys[rows].to_pylist()
         return keys
 
-    def _presented(self, emission: Emission) -> Iterator[tuple[Any, Sequence[Any] | None]]:
-        """Yield the identity of each row with its results and its revision as Python objects.
+    def _presented(self, emission: Emission, *, are_counted: bool = True) -> Iterator[tuple[Any, Sequence[Any] | None]]:
+        """Yield the identity of each row with its results and its revision as Python objects, and count them.
 
         Results that do not match the conditions are omitted. They are None if there are earlier ones, which may have
         matched, and then must be deleted.
@@ -219,12 +211,20 @@ class AggregatorStep(WindowedStep):
             columns = [result.to_python(data, as_text=as_text) for result in self._rules.results]
             keys = self._identities(emission, rows)
             presented = zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
-            if not self._rules.conditions:
+            matches = selected(self._rules.conditions, data) if self._rules.conditions else None
+            if are_counted:
+                self._count(data["revision"] == 0, matches)
+            if matches is None:
                 yield from presented
                 continue
-            for (key, results), is_selected in zip(presented, selected(self._rules.conditions, data), strict=True):
+            for (key, results), is_selected in zip(presented, matches, strict=True):
                 if is_selected or results[-1]:
                     yield key, results if is_selected else None
+
+    def _count(self, is_first: NDArray[np.bool_], matches: NDArray[np.bool_] | None) -> None:
+        """Count results. One that is deleted counts as a revision."""
+        self._first_results += int(np.count_nonzero(is_first if matches is None else is_first & matches))
+        self._revisions += int(np.count_nonzero(~is_first))
 
     def collect_metrics(self) -> Iterator[Sample | HistogramSample]:
         """Yield the latency, and the numbers of windows, keys and results."""
@@ -264,7 +264,6 @@ class SessionStep(AggregatorStep):
             for key, start, end in self._identities(emission, slice(None)):
                 yield self._result(partition, key, start, end, None)
             return
-        self._count_results(emission)
         for (key, start, end), results in self._presented(emission):
             yield self._result(partition, key, start, end, results)
 
