@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     default="skewless-demo.db",
     metavar="FILE",
     show_default=True,
-    help="File of SQLite for the counts. The pipeline's file FILE.yaml is written next to it.",
+    help="File of SQLite for the counts, which only another demo replaces. The pipeline's file FILE.yaml is written "
+    "next to it.",
 )
 @click.option("--no-report", is_flag=True, help="Skip the evaluation with Spark and its report.")
 @click.option(

@@ -13,6 +13,7 @@ from skewless.algorithms.grouping import GROUPING_NAMES
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, unknown
 from skewless.lab.datasets import DatasetOptions, RecordBatch, detect, find_dataset
+from skewless.lab.demo.demo_table import check_replaceable
 
 DEFAULT = "words"
 SOURCE_PARTITIONS = 4
@@ -133,7 +134,8 @@ def make_plan(  # noqa: PLR0913 - the options of the demo
 ) -> Plan:
     """Plan a demo of the words of the standard library, or of the given files.
 
-    Raises ConfigurationError for groupings that do not exist, files that cannot be read, and files of different kinds.
+    Raises ConfigurationError for groupings that do not exist, files that cannot be read, files of different kinds, and
+    a database that is not of an earlier demo.
     """
     unknown_groupings = sorted(set(groupings) - set(GROUPING_NAMES))
     if unknown_groupings:
@@ -141,6 +143,8 @@ def make_plan(  # noqa: PLR0913 - the options of the demo
     for option, file in (("--report", report), ("--database", database)):
         if file is not None and not os.access(file.resolve().parent, os.W_OK):
             raise ConfigurationError(f"{option}: {file}: its folder does not exist or cannot be written to")
+    if database is not None:
+        check_replaceable(database)
     kinds = {path: detect(path) for path in inputs}
     if len(set(kinds.values())) > 1:
         raise ConfigurationError(

@@ -10,14 +10,29 @@ from pathlib import Path
 
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
 
 TOP = 5
+COMMENT = "# The pipeline that has filled "
+"""First words of the pipeline's file, by which another demo recognizes its own files."""
+
+
+def check_replaceable(database: Path) -> None:
+    """Raise ConfigurationError if the database or its pipeline's file exists and is not that of an earlier demo."""
+    pipeline_file = _pipeline_file(database)
+    if pipeline_file.exists() and pipeline_file.read_bytes().startswith(COMMENT.encode()):
+        return
+    for file in (database, pipeline_file):
+        if file.exists():
+            raise ConfigurationError(
+                f"--database: {file}: exists and is not of an earlier demo: name another file, or remove it"
+            )
 
 
 def keep(stored: Path, database: Path, settings: PipelineSettings) -> Path:
     """Copy the database to its final file, and write the pipeline's file next to it, which is returned.
 
-    `settings` name the final file. A file of an earlier demo is replaced.
+    `settings` name the final file. The files of an earlier demo are replaced.
     """
     copy = database.with_name(f"{database.name}.part")
     copy.unlink(missing_ok=True)
@@ -26,10 +41,14 @@ def keep(stored: Path, database: Path, settings: PipelineSettings) -> Path:
     for name in (f"{database.name}-wal", f"{database.name}-shm"):
         database.with_name(name).unlink(missing_ok=True)
     copy.replace(database)
-    pipeline_file = database.with_name(f"{database.name}.yaml")
-    comment = f"# The pipeline that has filled {database.name}. Its broker has ended."
+    pipeline_file = _pipeline_file(database)
+    comment = f"{COMMENT}{database.name}. Its broker has ended."
     pipeline_file.write_text(f"{comment}\n{loader.dump(settings, only_set=True)}")
     return pipeline_file
+
+
+def _pipeline_file(database: Path) -> Path:
+    return database.with_name(f"{database.name}.yaml")
 
 
 def query(table: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from skewless.config import loader
 from skewless.errors import ConfigurationError
 from skewless.lab.demo.demo_plan import GROUPINGS, MAX_WINDOWS, make_plan, window_for
+from skewless.lab.demo.demo_table import keep
 
 
 @pytest.mark.parametrize("span_s", [0, 1, 29, 31, 1463, 3600, 12 * 3600, 456 * 86_400, 20 * 365 * 86_400])
@@ -78,3 +81,19 @@ def test_demo_plan_files_of_different_datasets_are_refused(tmp_path: Path) -> No
     (tmp_path / "text.txt").write_text("a b\n")
     with pytest.raises(ConfigurationError, match=r"pages.tsv holds pages, .*text.txt holds lines"):
         make_plan((tmp_path / "pages.tsv", tmp_path / "text.txt"), (), 10)
+
+
+@pytest.mark.parametrize("name", ["shop.db", "shop.db.yaml"])
+def test_plan_database_that_is_not_of_an_earlier_demo_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("name: shop\n")
+    with pytest.raises(ConfigurationError, match=rf"--database: .*/{name}: exists and is not of an earlier demo"):
+        make_plan((), (), 10, database=tmp_path / "shop.db")
+
+
+def test_plan_database_of_an_earlier_demo_is_replaced(tmp_path: Path) -> None:
+    stored, database = tmp_path / "stored.db", tmp_path / "shop.db"
+    with contextlib.closing(sqlite3.connect(stored)) as connection:
+        connection.execute("CREATE TABLE counts (key TEXT)")
+    plan = make_plan((), (), 10, database=database)
+    keep(stored, database, plan.pipeline("127.0.0.1:9", 60, database))
+    assert make_plan((), (), 10, database=database) == plan
