@@ -46,8 +46,11 @@ RECORDS = 20_000
 LIMIT_S = 240.0
 """Deadline in s for a busy machine. On two idle cores each of these tests takes less than 30 s."""
 _PRODUCED = {"skewless_produced_records_total", "skewless_produced_bytes_total"}
-NOT_SHOWN = {"flusher": _PRODUCED, "sink": _PRODUCED | {"skewless_watermark_timestamp_seconds"}}
-"""Metrics that a stage without topics, or without watermarks, does not show."""
+NOT_SHOWN = {
+    "flusher": _PRODUCED,
+    "sink": _PRODUCED | {"skewless_watermark_timestamp_seconds", "skewless_consumer_lag_seconds"},
+}
+"""Metrics that a stage without topics, without watermarks, or that reads results does not show."""
 REPORTED = {"skewless_client_queue_records", "skewless_log_start_offset"}
 """Metrics that a process shows after the first report of librdkafka, 10 s after its start."""
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
