@@ -213,6 +213,7 @@ def test_audit_after_a_bounded_run_leaves_out_windows_of_newer_records(
 def test_audit_with_since_leaves_out_earlier_windows(drained: Pipeline, spark: SparkSession) -> None:
     done = audit(drained, "--json", "--since", "1d")
     assert done.exit_code == 1, "nothing is left to compare"
+    assert "that begins at or after --since 1d is closed yet" in done.stderr
     report = json.loads(done.stdout)
     assert report["compared"] == 0
     assert set(report["left_out"]) == {"windows before --since"}

@@ -108,7 +108,8 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
         if report["filtered"] and not report["tuples"] + report["late"]:
             cause = f"none of {report['records']:,} records has a tuple, because of {cause_without_tuples(settings)}"
             raise CheckFailedError(f"nothing to compare: {cause}")
-        raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name} is closed yet")
+        beginning = "" if since is None else f" that begins at or after --since {since}"
+        raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name}{beginning} is closed yet")
 
 
 def _first_start(since: str) -> int:
