@@ -15,6 +15,7 @@ from helpers.waiting import WAIT_S
 from helpers.waiting import until as wait_until
 from integration.engine.harness import Copy, Harness, build, failure_of, running, started, until
 from skewless.engine import consumer_loop, group_session
+from skewless.engine.assignment import PartitionState
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.rebalance import Rebalance
 from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError, TransactionAbortedError
@@ -362,7 +363,7 @@ async def test_back_pressure_slow_step_bounds_the_batches_in_flight(harness: Har
     wiring.executor.process = slow  # type: ignore[method-assign] # the agent's way to the step is held up
     async with running(wiring):
         await until(lambda: waiting() > 0)
-        await until(lambda: not any(record.fetches for record in wiring.executor.assignment.running()))
+        await until(lambda: {each.state for each in wiring.executor.assignment.running()} == {PartitionState.PAUSED})
         most = waiting()
         held.set()
         await copied(harness, 20_000)
