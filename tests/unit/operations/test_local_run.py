@@ -12,7 +12,7 @@ from skewless.operations import local_run
 
 
 @pytest.mark.parametrize(
-    ("replicas", "members", "problems"),
+    ("replicas", "groups_with_offsets", "problems"),
     [
         ({"router": 0}, [], ["replicas.router"]),
         ({"router": 0}, ["p-router"], []),
@@ -21,10 +21,12 @@ from skewless.operations import local_run
         ({"router": 0, "worker": 0, "aggregator": 0, "observer": 0}, [], []),
     ],
 )
-def test_bounded_run_stage_without_a_process_that_others_wait_for_is_refused(
-    monkeypatch: pytest.MonkeyPatch, replicas: dict[str, int], members: list[str], problems: list[str]
+def test_bounded_run_stage_that_never_ran_and_that_others_wait_for_is_refused(
+    monkeypatch: pytest.MonkeyPatch, replicas: dict[str, int], groups_with_offsets: list[str], problems: list[str]
 ) -> None:
-    groups = SimpleNamespace(describe=lambda group: SimpleNamespace(members=group in members))
+    groups = SimpleNamespace(
+        describe=lambda group: SimpleNamespace(state="Empty" if group in groups_with_offsets else "Dead")
+    )
     monkeypatch.setattr(local_run, "GroupReader", lambda _kafka: groups)
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "replicas": replicas})
     found: list[str] = []
