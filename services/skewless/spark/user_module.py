@@ -33,7 +33,11 @@ def send(spark: SparkSession, splitter: ParsingSettings) -> None:
 
 def modules_with(name: str) -> list[str]:
     """Return the imported modules and packages in the folder of an imported one; none if it is installed."""
-    specs = {each: getattr(module, "__spec__", None) for each, module in [*sys.modules.items()] if "." not in each}
+    specs = {
+        each: getattr(module, "__spec__", None)
+        for each, module in [*sys.modules.items()]
+        if "." not in each and each not in sys.stdlib_module_names
+    }
     places = {each: place for each, spec in specs.items() if spec and (place := _place(spec))}
     return [each for each, place in places.items() if name in places and place.parent == places[name].parent]
 
