@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import shutil
 import sys
+import sysconfig
 import tempfile
 import zipfile
 from importlib.machinery import ModuleSpec
@@ -33,11 +34,7 @@ def send(spark: SparkSession, splitter: ParsingSettings) -> None:
 
 def modules_with(name: str) -> list[str]:
     """Return the imported modules and packages in the folder of an imported one; none if it is installed."""
-    specs = {
-        each: getattr(module, "__spec__", None)
-        for each, module in [*sys.modules.items()]
-        if "." not in each and each not in sys.stdlib_module_names
-    }
+    specs = {each: getattr(module, "__spec__", None) for each, module in [*sys.modules.items()] if "." not in each}
     places = {each: place for each, spec in specs.items() if spec and (place := _place(spec))}
     return [each for each, place in places.items() if name in places and place.parent == places[name].parent]
 
@@ -63,8 +60,8 @@ def file_of(name: str) -> Path | None:
 
 
 def _place(spec: ModuleSpec) -> Path | None:
-    """Return the file of a module, or the folder of a package; None for an installed one."""
-    places = [*(spec.submodule_search_locations or ()), *filter(None, [spec.origin])]
-    if not places or any(part in {"site-packages", "dist-packages"} for part in Path(places[0]).parts):
+    """Return the file of a module, or the folder of a package; None for an installed one, and for Python's own."""
+    places = [Path(place) for place in (*(spec.submodule_search_locations or ()), spec.origin) if place]
+    if not places or not {"site-packages", "dist-packages"}.isdisjoint(places[0].parts):
         return None
-    return Path(places[0])
+    return None if places[0].is_relative_to(sysconfig.get_path("stdlib")) else places[0]

@@ -46,12 +46,12 @@ def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatc
 def test_modules_with_that_of_a_function_are_the_imported_ones_of_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "beside_package").mkdir()
     (tmp_path / "beside_package" / "rates.py").write_text("")
-    (tmp_path / "beside_rules.py").write_text("import beside_lookup, beside_package.rates, numpy")
-    for name in ("beside_lookup", "beside_other"):
+    (tmp_path / "beside_rules.py").write_text("import beside_lookup, beside_package.rates, numpy, turtledemo")
+    for name in ("beside_lookup", "beside_other", "turtledemo"):  # the last one is also a name in Python's library
         (tmp_path / f"{name}.py").write_text("")
     importlib.import_module("beside_rules")
-    assert {*modules_with("beside_rules")} == {"beside_rules", "beside_lookup", "beside_package"}
+    assert {*modules_with("beside_rules")} == {"beside_rules", "beside_lookup", "beside_package", "turtledemo"}
     assert [modules_with(name) for name in ("numpy", "json")] == [[], []]
