@@ -64,6 +64,13 @@ def test_simulate_command_grouping_all_runs_every_registered_grouping(stream: Pa
     assert {line["routers"] for line in lines} == {2}
 
 
+@pytest.mark.parametrize("grouping", GROUPING_NAMES)
+@pytest.mark.parametrize("rules", ["published", "reference"])
+def test_simulate_command_rules_are_accepted_with_each_grouping(stream: Path, grouping: str, rules: str) -> None:
+    (line,) = entries(simulate(stream, "--grouping", grouping, "--workers", 3, "--rules", rules, "--json"))
+    assert line["grouping"] == grouping
+
+
 def test_simulate_command_table_fits_a_terminal_and_names_every_run(stream: Path) -> None:
     lines = simulate(stream, "--grouping", "all", "--workers", 4).stdout.splitlines()
     assert lines[0] == "7 tuples, 5 keys, the hottest has 42.86%; 1 router, windows of 60 s"
@@ -104,7 +111,6 @@ def test_simulate_command_file_without_lines_is_refused_with_its_name(content: b
     ("args", "problem"),
     [
         (["--grouping", "nope", "--workers", "2"], "--grouping: unknown grouping nope (known: all, consistent"),
-        (["--grouping", "key", "--workers", "2", "--rules", "reference"], "--rules: only for the grouping dynamic_key"),
         (["--grouping", ",", "--workers", "2"], "--grouping: names no grouping"),
         (["--grouping", "key", "--workers", "1" * 5000], f"--workers: '{'1' * 5000}' must be an integer"),
         (["--grouping", "key", "--workers", "0,x"], "--workers: '0' must be an integer from 1 to 1024"),

@@ -112,10 +112,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
         local_tuples=local_tuples or 0,
         longest_pane_ms=DEFAULT_PANE_MS if file is None else load_settings(file).pane_ms,
     )
-    names, numbers = candidates_of(groupings, workers, prefix="--")
-    if rules is not None and "dynamic_key" not in names:
-        raise ConfigurationError("--rules: only for the grouping dynamic_key, leave it out")
-    runs = list(itertools.product(names, numbers))
+    runs = list(itertools.product(*candidates_of(groupings, workers, prefix="--")))
     if assignments is not None and len(runs) > 1:
         raise ConfigurationError(
             f"--assignments: there are {len(runs)} runs; give one grouping and one number of workers"

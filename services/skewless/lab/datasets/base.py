@@ -22,8 +22,8 @@ BATCH_RECORDS = 10_000
 DEFAULT_EVENT_RATE = 1000.0
 GENERATED_RECORDS = 1_000_000
 """Default number of records of an endless generator."""
-COMMON_OPTIONS = frozenset({"input", "records", "event_rate", "rate"})
-"""Options that generated and recorded records have."""
+COMMON_OPTIONS = frozenset({"input", "records", "event_rate", "rate", "seed"})
+"""Options that generated and recorded records have. Scripts that call each data set may give a seed to all of them."""
 
 
 class DatasetOptions(SettingsModel):
@@ -80,7 +80,7 @@ class Dataset:
     generated_records: int | None = GENERATED_RECORDS
     """Default number of generated records; None: all that exist."""
     options: frozenset[str] = frozenset()
-    """Options of its generator, in addition to `COMMON_OPTIONS` and the seed."""
+    """Options of its generator, in addition to `COMMON_OPTIONS`."""
     keys: Callable[[list[bytes]], list[bytes]] | None = None
     """Returns the key of each record. None: the records have no keys. Records with keys are a stream of a pair: for
     them `generate` takes `records` as the number of impressions, and ends by itself."""
@@ -99,7 +99,7 @@ class Dataset:
             return self._with_keys(self.read(options))
         if self.generate is None:
             raise ConfigurationError("--input: missing; this dataset needs files: name them")
-        self._check_options(options, COMMON_OPTIONS | {"seed"} | self.options, "generated records of this dataset")
+        self._check_options(options, COMMON_OPTIONS | self.options, "generated records of this dataset")
         return self._with_keys(self.generate(options))
 
     @staticmethod
