@@ -48,15 +48,16 @@ def check_inputs_end(settings: PipelineSettings) -> None:
     """Raise ConfigurationError for a stage that never ran, and has no process, whose end another stage waits for."""
     stages = [stage.name for stage in topology.needed_stages(settings)]
     awaited = set[str]().union(*(topology.upstream(stage) for stage in stages if settings.replicas.of(stage)))
+    without_process = [stage for stage in stages if stage in awaited and not settings.replicas.of(stage)]
+    if not without_process:
+        return
     groups = GroupReader(settings.kafka)
     problems = [
         f"replicas.{stage}: is 0, so the stages after it would wait without an end: set 1, or start `skewless run "
         f"{stage} --drain` before"
-        for stage in stages
+        for stage in without_process
         # The group of a stage that ran, here or elsewhere, has offsets: the stage may have ended.
-        if stage in awaited
-        and not settings.replicas.of(stage)
-        and groups.describe(settings.group(stage)).state == "Dead"
+        if groups.describe(settings.group(stage)).state == "Dead"
     ]
     if problems:
         raise ConfigurationError(*problems)
