@@ -75,6 +75,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder.parent)
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    # No test may find a broker that the developer runs beside the tests.
+    os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / "state")
     config.pluginmanager.register(Costs())
 
 
