@@ -21,11 +21,11 @@ def tables(database: Database, pipeline: str, others: Iterable[ResultTable] = ()
         of_tables = [
             (name, statements[statement], ())
             for statements in _statements(database, others)
-            if not schema.other_pipelines(database, statements.table.name, pipeline)  # the rows are theirs
             for name, statement in (
                 (statements.table.name, "results_exist"),
                 (statements.table.refused, "refused_exist"),
             )
+            if not schema.other_pipelines(database, name, pipeline)  # the rows are theirs
         ]
         for name, statement, parameters in (*of_tables, offsets):
             if schema.exists(database, name) and database.query(statement, parameters)[0][0]:

@@ -59,18 +59,19 @@ def require_own_offsets(database: Database, pipeline: str, stage: str) -> None:
 
 
 def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[str]:
-    """Yield a line if the table is of another pipeline or stage, or the offsets are of another or of a lost table."""
+    """Yield a line if a table is of another pipeline or stage, or the offsets are of another or of a lost table."""
     table = database.statements.table
     if not exists(database, OFFSETS):
         return
     stored = {(writer, name) for writer, name in database.query(database.statements["tables_of_offsets"], (pipeline,))}
     names = {name for writer, name in stored if writer == stage}
-    for other in other_pipelines(database, table.name, pipeline):
-        yield (
-            f"table {table.name} in {database.address} is that of pipeline {other}: name another table in "
-            f"{table.setting}. If that pipeline is gone, and the rows are those of {pipeline}, delete the rows of "
-            f"{other} in table {OFFSETS}"
-        )
+    for name in (table.name, table.refused):
+        for other in other_pipelines(database, name, pipeline):
+            yield (
+                f"table {name} in {database.address} is that of pipeline {other}: name another table in "
+                f"{table.setting}. If that pipeline is gone, and the rows are those of {pipeline}, delete the rows of "
+                f"{other} in table {OFFSETS}"
+            )
     if others := sorted(writer for writer, name in stored if writer != stage and name == table.name):
         yield (
             f"table {table.name} in {database.address} has rows of stage {others[0]} of pipeline {pipeline}, so stage "

@@ -131,6 +131,17 @@ def test_start_with_the_table_of_another_pipeline_is_refused_also_while_it_is_em
     Sink(database, name="other", decimals=2, table="p").start().store([result("a")])
 
 
+def test_start_with_refused_rows_in_the_table_of_another_pipeline_is_refused(
+    database: TestDatabase, file: Path
+) -> None:
+    other = Sink(database, name="p-refused", decimals=2).start()
+    other.store([result("a")])
+    with pytest.raises(StoreError, match=r"table p_refused in .* is that of pipeline p-refused: name another table in"):
+        Sink(database, decimals=2).start()
+    assert "table p_refused in" in sink("check", file, database).output
+    other.store([result("b")])
+
+
 def test_column_of_a_removed_aggregate_is_a_difference_until_it_may_be_null(database: TestDatabase, file: Path) -> None:
     Sink(database, decimals=2, aggregates=["count", "sum", "mean", "max", "min"]).start().commit()
     checked = sink("check", file, database)
@@ -222,6 +233,15 @@ def test_reset_leaves_the_rows_of_a_pipeline_that_has_taken_the_table_over(datab
         "cluster_id, next_offset, checkpoint, state_schema, leader_epoch, table_name, updated_at FROM skewless_offsets"
     )
     assert [*clear.tables(first.database, "other")] == ["skewless_offsets"]
+
+
+def test_reset_leaves_the_rows_of_a_pipeline_whose_table_has_the_name_of_refused_rows(database: TestDatabase) -> None:
+    other = Sink(database, name="p-refused").start()
+    other.store([result("a")])
+    own = Sink(database)
+    own.database.connect()
+    assert [*clear.tables(own.database, "p")] == []
+    assert [*clear.tables(other.database, "p-refused")] == ["p_refused", "skewless_offsets"]
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
