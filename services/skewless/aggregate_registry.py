@@ -11,6 +11,7 @@ import msgspec
 from pydantic import ValidationError
 
 from skewless.algorithms.aggregates import AGGREGATES, Aggregate, ResultField, columns_of
+from skewless.algorithms.aggregates.partial_column import PartialColumn
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SESSION
 from skewless.algorithms.windowing.window import EMIT_COUNT
@@ -186,17 +187,25 @@ def _is_name(text: str) -> bool:
     return text.isidentifier() and text == text.lower()
 
 
+def _column_problem(columns: Sequence[object]) -> str | None:
+    for column in columns or [None]:
+        if not isinstance(column, PartialColumn):
+            return f"its columns are {columns!r}: list at least one IntegerColumn, Int128Column or BinaryColumn"
+        if column.name in _RESERVED_COLUMNS or not _is_name(column.name):
+            return f"its partial column is {column.name!r}: {_NAME_RULE}, and none of {sorted(_RESERVED_COLUMNS)}"
+    return None
+
+
 def _problem(name: str, aggregate: object) -> str | None:
     """Return what is wrong with an aggregate of a package; None if nothing is."""
     if not isinstance(aggregate, Aggregate):
         return "is not an instance of skewless.algorithms.aggregates.Aggregate"
-    if aggregate.name != name or not _is_name(name):
-        return f"its name is {aggregate.name!r}: {_NAME_RULE}, and equal the name of the entry point"
+    if (own := getattr(aggregate, "name", None)) != name or not _is_name(name):
+        return f"its name is {own!r}: {_NAME_RULE}, and equal the name of the entry point"
     if name in RESERVED_RESULTS:
         return "its name is reserved for a column of results: choose another one"
-    for column in aggregate.columns:
-        if column.name in _RESERVED_COLUMNS or not _is_name(column.name):
-            return f"its partial column is {column.name!r}: {_NAME_RULE}, and none of {sorted(_RESERVED_COLUMNS)}"
+    if problem := _column_problem(getattr(aggregate, "columns", ())):
+        return problem
     for decimals in (0, 1):
         try:
             json_type(aggregate.result_type(decimals))

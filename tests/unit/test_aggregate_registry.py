@@ -52,6 +52,22 @@ class UpperCaseColumn(Plain):
     columns = (counting_column("Total"),)
 
 
+class NoColumn(Plain):
+    columns = ()
+
+
+class TextAsColumn(Plain):
+    columns = ("total",)  # type: ignore[assignment]
+
+
+class Bare(Aggregate):
+    """Declares neither a name nor a column."""
+
+
+class Named(Aggregate):
+    name = "plain"
+
+
 class StrangeResult(Plain):
     def result_type(self, decimals: int) -> pa.DataType:
         return pa.float32() if decimals else pa.int64()
@@ -64,6 +80,7 @@ class ReservedColumnName(Plain):
 PLAIN, OTHER_NAME, RESULT_FIELD, RESERVED_COLUMN = Plain(), OtherName(), ResultField(), ReservedColumn()
 STRANGE_RESULT, RESERVED_COLUMN_NAME = StrangeResult(), ReservedColumnName()
 UPPER_CASE_COLUMN, NO_AGGREGATE = UpperCaseColumn(), object()
+NO_COLUMN, TEXT_AS_COLUMN, BARE, NAMED = NoColumn(), TextAsColumn(), Bare(), Named()
 
 
 def settings(*aggregates: Any, **sections: Any) -> PipelineSettings:
@@ -108,6 +125,10 @@ def test_all_unknown_aggregates_are_reported_at_once() -> None:
         ("plain", "NOWHERE", "cannot be imported .*: repair its package"),
         ("plain", "NO_AGGREGATE", "is not an instance of"),
         ("plain", "OTHER_NAME", "its name is 'other'"),
+        ("plain", "BARE", "its name is None"),
+        ("plain", "NAMED", "its columns are \\(\\): list at least one IntegerColumn"),
+        ("plain", "NO_COLUMN", "its columns are \\(\\): list at least one IntegerColumn"),
+        ("plain", "TEXT_AS_COLUMN", "its columns are \\('total',\\): list at least one IntegerColumn"),
         ("plain", "UPPER_CASE_COLUMN", "partial column is 'Total': it must be an identifier in lower case"),
         ("revision", "RESULT_FIELD", "its name is reserved for a column of results"),
         ("plain", "RESERVED_COLUMN", "partial column is 'pane'"),

@@ -38,6 +38,7 @@ def problems(folder: Path, **parts: Any) -> list[str]:
     [
         ({"size_s": 300}, tumbling(300_000)),
         ({"size_s": 300, "every_s": 60}, HoppingWindows(300_000, 60_000)),
+        ({"size_s": 25.92, "every_s": 0.018}, HoppingWindows(25_920, 18)),
         ({"size_s": 3600, "offset_s": 1200}, HoppingWindows(3_600_000, 3_600_000, 1_200_000)),
         ({"size_s": 604_800, "start": "monday"}, HoppingWindows(WEEK_MS, WEEK_MS, MONDAY_MS)),
         ({"size_s": 604_800, "start": "thursday"}, tumbling(WEEK_MS)),

@@ -116,7 +116,7 @@ class WindowSettings(SettingsModel):
         every_s = self.size_s if self.every_s is None else self.every_s
         if every_s > self.size_s:
             yield "every_s: must not be more than size_s, because some tuples would be in no window"
-        elif self.size_s > MAX_OVERLAP * every_s:
+        elif _ms(self.size_s) > MAX_OVERLAP * _ms(every_s):
             least_ms = -(-_ms(self.size_s) // MAX_OVERLAP)
             yield f"every_s: must be at least {_seconds(least_ms)}: a tuple can be in at most {MAX_OVERLAP:,} windows"
         if self.offset_s >= every_s:
