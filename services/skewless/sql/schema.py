@@ -153,6 +153,9 @@ def _table_differences(database: Database) -> Iterator[str]:
                 f"type {wanted or '(none)'}"
             )
     needed = {name for (name,) in database.query(statements["required_select"], (table.name,))}
+    for column in table.columns:
+        if column.nullable and column.name in needed:
+            yield f"table {table.name}: column {column.name} must allow NULL, because a key may have no such result"
     for name in sorted(needed - {column.name for column in table.columns}):
         yield (
             f"table {table.name}: column {name} is of no result, and needs a value in each row: drop it if it was "

@@ -154,6 +154,17 @@ def test_column_of_a_removed_aggregate_is_a_difference_until_it_may_be_null(data
     Sink(database, decimals=2).start().store([result("a")])
 
 
+def test_column_of_a_result_that_may_be_missing_is_a_difference_until_it_may_be_null(database: TestDatabase) -> None:
+    Sink(database, aggregates=["count", "sum"]).start().commit()
+    before, after = (Sink(database, aggregates=["count", "sum"], value={"missing": "skip"}) for _ in range(2))
+    with pytest.raises(StoreError, match="table p: column sum must allow NULL, because a key may have no such result"):
+        before.start()
+    for statement in ("DROP TABLE p", "DELETE FROM skewless_offsets"):
+        database.query(statement)
+    after.start().store([result("a", sum=None)])
+    assert database.query("SELECT count, sum FROM p") == [(1, None)]
+
+
 def test_check_emptied_table_with_offsets_and_refused_rows_are_noted_until_the_table_is_filled_again(
     database: TestDatabase, file: Path
 ) -> None:
