@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from skewless.engine.start_checks import RESET
 from skewless.errors import StoreError
 from skewless.sql.database import Database
 from skewless.sql.errors import GRANT, ErrorClass
 from skewless.sql.statements import quote
+from skewless.sql.table import OFFSET_COLUMNS, OFFSET_KEY, REFUSED_COLUMNS
 
 OFFSETS = "skewless_offsets"
-KEY = {"window_start", "key_id"}
+KEY = ("window_start", "key_id")
 """Columns of the primary key."""
 RIGHTS = {
     "SELECT": "SELECT {column} FROM {table} WHERE 1 = 0",
@@ -61,7 +62,7 @@ def require_own_offsets(database: Database, pipeline: str, stage: str) -> None:
 def foreign_offsets(database: Database, pipeline: str, stage: str) -> Iterator[str]:
     """Yield a line if a table is of another pipeline or stage, or the offsets are of another or of a lost table."""
     table = database.statements.table
-    if not exists(database, OFFSETS):
+    if not _columns(database, OFFSETS).keys() >= set(OFFSET_COLUMNS):  # `differences` yields what is missing
         return
     stored = {(writer, name) for writer, name in database.query(database.statements["tables_of_offsets"], (pipeline,))}
     names = {name for writer, name in stored if writer == stage}
@@ -129,20 +130,35 @@ def missing(database: Database) -> Iterator[str]:
 
 
 def misfits(database: Database) -> Iterator[str]:
-    """Yield a line for each difference between the table and the view, as far as they exist, and what is needed."""
-    yield from _table_differences(database)
+    """Yield a line for each difference between the tables and the view, as far as they exist, and what is needed."""
     table = database.statements.table
+    if columns := _columns(database, OFFSETS):
+        yield from _lacking(f"table {OFFSETS}", OFFSET_COLUMNS, columns)
+        yield from _key_differences(database, OFFSETS, OFFSET_KEY)
+    if columns := _columns(database, table.refused):
+        yield from _lacking(f"table {table.refused}", REFUSED_COLUMNS, columns)
+    if columns := _columns(database, table.name):
+        yield from _result_differences(database, columns)
+        yield from _key_differences(database, table.name, KEY)
     if table.adds and (shown := _columns(database, table.view_name)):
-        lacking = [column.name for column in table.view if column.name not in shown]
-        if lacking:
-            yield f"view {table.view_name}: lacks {', '.join(lacking)}"
+        yield from _lacking(f"view {table.view_name}", [column.name for column in table.view], shown)
 
 
-def _table_differences(database: Database) -> Iterator[str]:
+def _lacking(name: str, needed: Iterable[str], existing: Iterable[str]) -> Iterator[str]:
+    if lacking := [column for column in needed if column not in existing]:
+        yield f"{name}: lacks {', '.join(lacking)}"
+
+
+def _key_differences(database: Database, name: str, needed: Sequence[str]) -> Iterator[str]:
+    key = {column for (column,) in database.query(database.statements["key_select"], (name,))}
+    if key != set(needed):
+        columns = f"({', '.join(sorted(key))})" if key else "none"
+        yield f"table {name}: its primary key is {columns}, it must be ({', '.join(needed)})"
+
+
+def _result_differences(database: Database, existing: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each difference between the columns of the table of results and those that are needed."""
     statements, table = database.statements, database.statements.table
-    existing = _columns(database, table.name)
-    if not existing:
-        return
     for column in table.columns:
         wanted = statements.dialect.type_of(column)
         if column.name not in existing:
@@ -161,10 +177,6 @@ def _table_differences(database: Database) -> Iterator[str]:
             f"table {table.name}: column {name} is of no result, and needs a value in each row: drop it if it was "
             "that of a result. Otherwise allow NULL in it, or give it a default"
         )
-    key = {name for (name,) in database.query(statements["key_select"], (table.name,))}
-    if key != KEY:
-        columns = f"({', '.join(sorted(key))})" if key else "none"
-        yield f"table {table.name}: its primary key is {columns}, it must be (window_start, key_id)"
 
 
 def missing_rights(database: Database) -> Iterator[str]:

@@ -12,7 +12,18 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Literal
 
-from skewless.sql.table import KEY, REVISION, WINDOW_END, Column, Kind, Merge, ResultTable, ViewColumn
+from skewless.sql.table import (
+    KEY,
+    OFFSET_COLUMNS,
+    REFUSED_COLUMNS,
+    REVISION,
+    WINDOW_END,
+    Column,
+    Kind,
+    Merge,
+    ResultTable,
+    ViewColumn,
+)
 
 Types = Mapping[Kind | Literal["bytes", "name", "number"], str]
 """Type of each kind of column, as the catalog of the database names it. `name` is text that an index takes."""
@@ -95,6 +106,8 @@ class Statements:
             "refused": quote(table.refused),
             "key_index": quote(f"{table.name}_key"),
             "view": quote(table.view_name),
+            "offset_columns": ", ".join(map(quote, OFFSET_COLUMNS)),
+            "refused_columns": ", ".join(map(quote, REFUSED_COLUMNS)),
             "columns": ", ".join(quote(column.name) for column in table.columns),
             "parameters": ", ".join(["%s"] * len(table.columns)),
             "assignments": ", ".join(self._assignments()),

@@ -19,9 +19,7 @@ WHERE "key" = %s
 ORDER BY window_start
 
 -- name: offset_insert
-INSERT INTO skewless_offsets
-    (pipeline, stage, topic, "partition", cluster_id, next_offset, checkpoint, state_schema, leader_epoch, table_name,
-    updated_at)
+INSERT INTO skewless_offsets ({offset_columns})
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, CURRENT_TIMESTAMP)
 
 -- name: offset_update
@@ -48,7 +46,7 @@ FROM skewless_offsets
 WHERE pipeline = %s AND stage = %s
 
 -- name: refuse
-INSERT INTO {refused} (window_ms, key_bytes, reason, record, topic, "partition", "offset", refused_at)
+INSERT INTO {refused} ({refused_columns})
 VALUES (%s, %s, %s, %s, %s, %s, %s, CURRENT_TIMESTAMP)
 
 -- name: refused_delete

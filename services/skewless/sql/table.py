@@ -20,6 +20,22 @@ Merge = Literal["sum", "min", "max"]
 DIGITS = 38
 """Digits of a decimal number, before and after the point together."""
 
+OFFSET_KEY = ("pipeline", "stage", "topic", "partition")
+OFFSET_COLUMNS = (
+    *OFFSET_KEY,
+    "cluster_id",
+    "next_offset",
+    "checkpoint",
+    "state_schema",
+    "leader_epoch",
+    "table_name",
+    "updated_at",
+)
+"""Columns of the table of offsets, and those of its primary key, in the order of the values of a row."""
+
+REFUSED_COLUMNS = ("window_ms", "key_bytes", "reason", "record", "topic", "partition", "offset", "refused_at")
+"""Columns of a table of refused rows, in the order of the values of a row."""
+
 REFUSED_SUFFIX = "_refused"
 VIEW_SUFFIX = "_results"
 NAME = r"^[a-z][a-z0-9_]{0,62}$"

@@ -111,6 +111,31 @@ def test_check_table_without_its_primary_key_is_a_difference(database: TestDatab
     assert "its primary key is (key_id), it must be (window_start, key_id)" in checked.output
 
 
+def test_check_table_of_offsets_without_its_primary_key_is_a_difference(database: TestDatabase, file: Path) -> None:
+    key = 'PRIMARY KEY (pipeline, stage, topic, "partition")'
+    create(database, sink("schema", file, database).output.replace(key, "PRIMARY KEY (pipeline, stage, topic)"))
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    assert "key is (pipeline, stage, topic), it must be (pipeline, stage, topic, partition)" in checked.output
+    with pytest.raises(StoreError, match="do not fit this pipeline: table skewless_offsets: its primary key is"):
+        Sink(database, decimals=2).start()
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("skewless_offsets", "table_name"), ("skewless_offsets", "leader_epoch"), ("p_refused", "record")],
+)
+def test_check_column_that_another_table_lacks_is_a_difference(
+    database: TestDatabase, file: Path, table: str, column: str
+) -> None:
+    Sink(database, decimals=2).start().commit()
+    database.query(f"ALTER TABLE {table} DROP COLUMN {column}")
+    checked = sink("check", file, database)
+    assert (checked.exit_code, f"table {table}: lacks {column}\n" in checked.output) == (1, True), checked.output
+    with pytest.raises(StoreError, match=f"do not fit this pipeline: table {table}: lacks {column}"):
+        Sink(database, decimals=2).start()
+
+
 def test_check_offsets_of_another_table_are_a_difference(database: TestDatabase, file: Path) -> None:
     Sink(database, decimals=2, table="former").start().store([result("a")])
     checked = sink("check", file, database)

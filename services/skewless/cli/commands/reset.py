@@ -95,11 +95,13 @@ def _warn_of_tables(settings: PipelineSettings) -> None:
     from skewless.sql import schema
     from skewless.sql.dialects import database_of
 
+    misfits: list[str] = []
     for table in (settings.sink_table(), *settings.rank_tables()):
         database = database_of(settings.table_settings, table)
         with connected(database), database.converted_errors("checking the tables"):
-            for misfit in schema.misfits(database):
-                click.echo(f"warning: the next start refuses {misfit}. Correct or drop the table before", err=True)
+            misfits += schema.misfits(database)
+    for misfit in dict.fromkeys(misfits):  # both tables need that of the offsets
+        click.echo(f"warning: the next start refuses {misfit}. Correct or drop the table before", err=True)
 
 
 def _ask(settings: PipelineSettings) -> None:
