@@ -110,6 +110,7 @@ SELECT column_name
 FROM information_schema.statistics
 WHERE table_schema = DATABASE() AND table_name = %s AND index_name = 'PRIMARY'""",
     },
+    missing="is missing, or this user has no right on it",
     preamble=(
         "-- For MariaDB. MySQL has no collation utf8mb4_nopad_bin: write utf8mb4_0900_bin instead.\n"
         "SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES');"

@@ -117,12 +117,12 @@ def other_pipelines(database: Database, table: str, pipeline: str) -> list[str]:
 
 def differences(database: Database) -> Iterator[str]:
     """Yield a line for each difference between the tables and what is needed."""
-    yield from (f"{name}: is missing" for name in missing(database))
+    yield from (f"{name}: {database.statements.dialect.missing}" for name in missing(database))
     yield from misfits(database)
 
 
 def missing(database: Database) -> Iterator[str]:
-    """Yield `table NAME` for each table that does not exist, and `view NAME` for the view."""
+    """Yield `table NAME` for each table that this user cannot see, and `view NAME` for the view."""
     table = database.statements.table
     yield from (f"table {name}" for name in (OFFSETS, table.refused, table.name) if not _columns(database, name))
     if table.adds and not _columns(database, table.view_name):

@@ -68,6 +68,8 @@ class Dialect:
     """As MERGES, for decimals."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Parts of templates: `table_options`, `keyed_table_options`, `index_in_table`, `index_of_table`, `create_view`."""
+    missing: str = "is missing"
+    """State of a table or view that this user cannot see."""
     preamble: str = ""
     """Statement before those of the schema in a session of another program."""
 

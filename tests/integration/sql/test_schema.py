@@ -304,6 +304,24 @@ def test_reset_of_a_table_that_cannot_be_read_is_an_error_with_the_words_of_the_
         list(clear.tables(other.database, "p"))
 
 
+@pytest.mark.parametrize("database", ["mysql"], indirect=True)
+def test_view_without_the_right_to_select_is_a_difference_until_it_is_granted(database: TestDatabase) -> None:
+    Flusher(database).start()
+    database.query(f"REVOKE ALL ON {database.name}.* FROM skewless@'%'")
+    for table, rights in (
+        ("p", "SELECT, INSERT, UPDATE, DELETE"),
+        ("skewless_offsets", "SELECT, INSERT, UPDATE"),
+        ("p_refused", "SELECT, INSERT"),
+    ):
+        database.query(f"GRANT {rights} ON {database.name}.{table} TO skewless@'%'")
+    flusher = Flusher(database, create=False)
+    with pytest.raises(StoreError, match="view p_results: is missing, or this user has no right on it"):
+        flusher.start()
+    database.query(f"GRANT SELECT ON {database.name}.p_results TO skewless@'%'")
+    assert list(schema.missing_rights(flusher.database)) == []
+    Flusher(database, create=False).start().commit()
+
+
 def test_start_without_create_and_without_tables_is_an_error(database: TestDatabase) -> None:
     with pytest.raises(StoreError, match="is missing"):
         Sink(database, create=False).start()
