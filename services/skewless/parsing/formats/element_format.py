@@ -145,8 +145,8 @@ class ElementFormat(SchemaFormat[Compiled]):
         def of_keys(name: str) -> list[Any]:
             """Return the elements that belong to the keys of valid records."""
             index = scanned.ancestors(key_level, levels[name], parents)[kept]
-            column = columns[name]
-            return column if len(index) == len(column) and not reasons else [column[i] for i in index.tolist()]
+            column, is_whole = columns[name], levels[name] == key_level and not reasons
+            return column if is_whole else [column[i] for i in index.tolist()]
 
         def of_rows(name: str) -> list[Any]:
             return [columns[name][i] for i in np.flatnonzero(valid).tolist()] if reasons else columns[name]
