@@ -188,7 +188,8 @@ class RegistryClient:
                 known[version] = None
                 answer = self.request(
                     f"read version {reference.version} of subject {reference.subject}",
-                    methodcaller("get_version", *version),
+                    # As the clients of Confluent do: a schema that was deleted softly still reads its records.
+                    methodcaller("get_version", *version, deleted=True),
                 )
                 known[version] = self._resolved(answer.schema, known)
             if (schema := known[version]) is None:

@@ -29,7 +29,7 @@ class Server:
 
     url: str = ""
     answers: dict[str, Answer] = field(default_factory=dict)
-    """By path. A registry has at least the types of its schemas."""
+    """By path, with a query or for any. A registry has at least the types of its schemas."""
     asked: list[str] = field(default_factory=list)
     """Paths of the requests, in order."""
     headers: dict[str, Message] = field(default_factory=dict)
@@ -51,7 +51,9 @@ def server() -> Iterator[Server]:
             path = self.path.partition("?")[0]
             found.asked.append(path)
             found.headers[path] = self.headers
-            status, answer = found.answers[path](self.headers.get("Authorization", ""))
+            answer_of = found.answers.get(self.path, found.answers.get(path))
+            assert answer_of is not None, path
+            status, answer = answer_of(self.headers.get("Authorization", ""))
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -184,6 +186,13 @@ def test_client_reference_is_unknown_only_if_the_registry_says_so(server: Server
     server.answers["/subjects/country/versions/1"] = lambda _authorization: (404, {**NO_SCHEMA, "error_code": 40402})
     with pytest.raises(UnknownSchemaError):
         client_of(server).schema(1)
+
+
+def test_client_reference_to_a_version_that_was_deleted_softly_is_found(server: Server) -> None:
+    server.add("/schemas/ids/1", ["country"])
+    server.add("/subjects/country/versions/1?deleted=true")
+    server.answers["/subjects/country/versions/1"] = lambda _authorization: (404, {**NO_SCHEMA, "error_code": 40402})
+    assert client_of(server).schema(1).references["country"].text == '"int"'
 
 
 def client_with_tokens(server: Server, **of_cloud: str) -> RegistryClient:
