@@ -210,11 +210,16 @@ def test_avro_fields_of_a_wrong_type_are_named(tmp_path: Path) -> None:
         (json.dumps(record_of("R", key=logical("string", "x") | {"logicalType": {}})), "is not a schema of Avro"),
         (json.dumps(record_of("R", key="int")).replace('"int"', LISTS), "is not a schema of Avro"),
         (json.dumps(CLICK), "key.field: does not exist in schema schema.avsc"),
+        (json.dumps(CLICK), "where.0.field: does not exist in schema schema.avsc"),
     ],
 )
 def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "schema.avsc"
-    settings = {"format": {"name": "avro", "schema": str(file)}, "key": {"field": "key"}}
+    settings = {
+        "format": {"name": "avro", "schema": str(file)},
+        "key": {"field": "key"},
+        "where": [{"field": "contry", "is": "DE"}, {"field": "user", "exists": True}],
+    }
     parsing = ParsingSettings.model_validate(settings)
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         RecordParser(parsing)

@@ -148,9 +148,15 @@ def test_protobuf_schema_file_that_cannot_be_used_is_refused(
 
 
 def test_protobuf_setting_of_a_field_that_the_schema_file_lacks_is_named(tmp_path: Path) -> None:
-    settings = {"key": {"field": "user.id"}, "value": {"field": "price", "times": "rate"}}
-    with pytest.raises(ConfigurationError, match=r"^value\.times: does not exist in schema click\.descriptors"):
+    settings = {
+        "key": {"field": "user.id"},
+        "value": {"field": "price", "times": "rate"},
+        "where": [{"field": "items", "exists": True}, {"field": "contry", "is": "DE"}],
+    }
+    with pytest.raises(ConfigurationError) as caught:
         parse([], tmp_path, settings)
+    lacking = "does not exist in schema click.descriptors"
+    assert str(caught.value).splitlines() == [f"value.times: {lacking}", f"where.1.field: {lacking}"]
 
 
 def test_protobuf_text_that_does_not_compile_or_leaves_its_folder_is_refused() -> None:

@@ -78,6 +78,19 @@ def test_schema_without_a_field_of_the_settings_is_logged_once_for_all_parsers_w
     assert caplog.messages == [f"schema {value[4]} has no field for key.field of the settings"]
 
 
+@pytest.mark.parametrize(("name", "value"), [("avro", prefix(9)), ("protobuf", prefix(5) + b"\0\x0a\1a")])
+def test_schema_without_the_field_of_a_condition_is_logged_and_its_records_are_filtered(
+    name: str, value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    conditions = [{"field": "contry", "is": "DE"}, {"header": "h", "exists": False}]
+    document = {"format": name, "key": {"from": "record_key"}, "time": {"field": "at"}, "where": conditions}
+    settings = ParsingSettings.model_validate(document)
+    settings.bind(RegistrySettings.model_validate({"url": "http://localhost:1"}))
+    parsed = RecordParser(settings).parse(RecordColumns([value], np.zeros(1, np.int64), [b"k"], [()]))
+    assert (parsed.filtered.tolist(), parsed.invalid) == ([0], [])
+    assert f"schema {value[4]} has no field for where.0.field of the settings" in caplog.messages
+
+
 @pytest.mark.parametrize("ids", [[7], [0x01020304], [GUID], [7, 0x01020304], [0x01020304, GUID, 7]])
 def test_records_are_read_with_the_schema_that_each_names(ids: list[SchemaId]) -> None:
     chosen = [ids[number % len(ids)] for number in range(6)]

@@ -81,8 +81,7 @@ class Avro(ElementFormat[AvroSchema]):
             raise ConfigurationError(f"format.schema: {path}: cannot be read: {error.strerror}") from None
         except ValueError as error:
             raise ConfigurationError(f"format.schema: {path}: is not a schema of Avro: {error}") from None
-        if missing := self.missing_fields(schema.required.absent):
-            raise ConfigurationError(*(f"{name}: does not exist in {schema.label}" for name in missing))
+        self.refuse_missing(schema.required, schema.optional, schema.label)
         return schema
 
     def compile_schema(self, schema: Schema, label: str) -> AvroSchema:
@@ -96,7 +95,8 @@ class Avro(ElementFormat[AvroSchema]):
         except (KeyError, TypeError, RecursionError) as error:
             # fastavro parses more than Avro has, such as a list as logicalType, and deeper schemas than are read here.
             raise ValueError(f"{type(error).__name__}: {error}") from None
-        self.warn_of_missing(required.absent, label)
+        self.warn_of_missing(required, label, optional=False)
+        self.warn_of_missing(optional, label, optional=True)
         return AvroSchema(label, required, optional, root)
 
     def document(self, schema: AvroSchema, payload: bytes) -> bytes:

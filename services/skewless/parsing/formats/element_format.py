@@ -11,8 +11,9 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems, Unit
-from skewless.parsing.elements import ARRAY, NOT_UTF8, Entry, Scanned, WantedPaths
+from skewless.parsing.elements import ARRAY, NOT_UTF8, Entry, Plan, Scanned, WantedPaths
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, value_fields
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import ExtractedFields, OptionalFields, is_part, source_label
@@ -61,6 +62,7 @@ class ElementFormat(SchemaFormat[Compiled]):
 
     def __init__(self, settings: SchemaFormatSettings, fields: FieldSettings) -> None:
         self._required, self._optional = paths_of(fields.required), paths_of(fields.optional)
+        self._conditions = {name: path for name, path in self._optional.items() if name.startswith("where.")}
         self._wanted = WantedPaths.of(self._required.values())
         self._wanted_optional = WantedPaths.of(self._optional.values())
         self._labels = {name: source_label(name, fields) for name in self._required}
@@ -81,15 +83,22 @@ class ElementFormat(SchemaFormat[Compiled]):
         """Return the paths of the fields that conditions need, or those that tuples need."""
         return self._wanted_optional if optional else self._wanted
 
-    def missing_fields(self, absent: frozenset[int]) -> list[str]:
-        """Return the settings of fields whose slots are absent in a schema."""
-        paths = {self._wanted.paths[slot] for slot in absent}
-        return sorted(field_setting(name) for name, path in self._required.items() if path in paths)
-
-    def warn_of_missing(self, absent: frozenset[int], label: str) -> None:
+    def warn_of_missing(self, plan: Plan, label: str, *, optional: bool) -> None:
         """Log a warning if fields of the settings are absent in a schema."""
-        if missing := self.missing_fields(absent):
+        if missing := self._missing_fields(plan, optional=optional):
             self._warn(f"{label} has no field for {', '.join(missing)} of the settings")
+
+    def refuse_missing(self, required: Plan, optional: Plan, label: str) -> None:
+        """Raise ConfigurationError if fields of the settings are absent in the schema of all records."""
+        missing = self._missing_fields(required, optional=False) + self._missing_fields(optional, optional=True)
+        if missing:
+            raise ConfigurationError(*(f"{name}: does not exist in {label}" for name in missing))
+
+    def _missing_fields(self, plan: Plan, *, optional: bool) -> list[str]:
+        """Return the settings of fields that are absent in a schema: those of conditions, or those of tuples."""
+        absent = {self.wanted(optional=optional).paths[slot] for slot in plan.absent}
+        fields = self._conditions if optional else self._required
+        return sorted(field_setting(name) for name, path in fields.items() if path in absent)
 
     def _broken(self, scan: Scan) -> Problems:
         """Return the reasons of the records that are not valid in the schema, by their index in the scan."""

@@ -99,8 +99,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
         schema.message = descriptor
         for optional in (False, True):
             schema.plans[FIRST, optional] = plan_of(descriptor, self.wanted(optional=optional))
-        if missing := self.missing_fields(schema.plans[FIRST, False].absent):
-            raise ConfigurationError(*(f"{name}: does not exist in {schema.label}" for name in missing))
+        self.refuse_missing(schema.plans[FIRST, False], schema.plans[FIRST, True], schema.label)
         return schema
 
     def compile_schema(self, schema: Schema, label: str) -> ProtobufSchema:
@@ -147,8 +146,7 @@ class Protobuf(ElementFormat[ProtobufSchema]):
             if descriptor is None:  # not kept: a broken record may name any message
                 return None
             schema.plans[at] = plan = plan_of(descriptor, wanted)
-            if not optional:
-                self.warn_of_missing(plan.absent, schema.label)
+            self.warn_of_missing(plan, schema.label, optional=optional)
         return schema.plans[at]
 
 
