@@ -658,7 +658,6 @@ class Target(Protocol[Written_contra]):
 
     def send(self, records: Iterable[Written_contra], /) -> None:
         """Write records and wait for their delivery."""
-        ...
 
 
 class Feed(threading.Thread, Generic[Item]):

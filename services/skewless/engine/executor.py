@@ -63,15 +63,12 @@ class BatchTracer(Protocol):
     @property
     def trace_id(self) -> str | None:
         """Trace of the last batch as 32 hexadecimal digits, None if it was not sampled."""
-        ...
 
     def batch(self, batch: MessageBatch, outputs: Iterable[OutputRecord], send: Send) -> None:
         """Send the outputs of a batch."""
-        ...
 
     def commit(self, outputs: Iterable[OutputRecord], send: Send) -> None:
         """Send the outputs of a flush before a commit."""
-        ...
 
 
 Before = Callable[[MessageBatch], Awaitable[None] | None]

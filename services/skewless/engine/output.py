@@ -41,30 +41,24 @@ class Output(Protocol):
     @property
     def waited_s(self) -> float:
         """Time in s since the start for which the output accepted no records."""
-        ...
 
     @property
     def sent(self) -> Mapping[str, OutputStats]:
         """What was sent by topic, for the metrics."""
-        ...
 
     @property
     def outcomes(self) -> Mapping[str, int]:
         """Numbers of commits by outcome, `committed` and `aborted`, for the metrics."""
-        ...
 
     @property
     def client(self) -> ClientStatistics | None:
         """Statistics of its librdkafka client, for the metrics; None for an output without such a client."""
-        ...
 
     def collect_metrics(self) -> Iterable[Sample]:
         """Return the samples of metrics that only this kind of output has. Called like that of a step."""
-        ...
 
     def attach(self, consumer: Consumer) -> None:
         """Use this member of the consumer group from now on; called before the first poll, and after a new join."""
-        ...
 
     def connect(self) -> None:
         """Make one attempt to connect. Does nothing while there is a connection.
@@ -72,11 +66,9 @@ class Output(Protocol):
         Called when this process has joined the group, and again after `close` or an `abort` with `replace`. From then
         on, a process that had the same identity cannot commit.
         """
-        ...
 
     def send(self, outputs: Iterable[OutputRecord]) -> None:
         """Accept outputs, which may be lazy. Waits while the output is full."""
-        ...
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Make everything that was sent visible, together with these offsets.
@@ -86,18 +78,15 @@ class Output(Protocol):
         for each partition, the CommittedOffset that is stored now with the one that this object last read in
         `committed_offsets` or last stored in `commit`.
         """
-        ...
 
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the committed offsets of partitions, without those that have none."""
-        ...
 
     def abort(self, *, replace: bool) -> None:
         """Discard everything that was sent since the last commit; with `replace`, the connection too.
 
         Raises LimitError if the next attempt would fail as well, because there is too much to send.
         """
-        ...
 
     def abort_open(self, identity: str) -> None:
         """Discard what a process that is gone has sent and not committed, if others wait for that.
@@ -105,8 +94,6 @@ class Output(Protocol):
         `identity` is its group instance id. Makes one attempt. May be called in any thread, at the same time as the
         other methods.
         """
-        ...
 
     def close(self) -> None:
         """Discard the connection and what was not committed."""
-        ...

@@ -20,7 +20,6 @@ class ProgressReporter(Protocol):
 
     def update(self, now: float, done: int) -> None:
         """Report that `done` units are done at `now` (seconds of a monotonic clock)."""
-        ...
 
 
 def hide() -> Callable[[], None]:

@@ -385,34 +385,27 @@ class FieldSettings(Protocol):
     @property
     def key(self) -> KeySettings:
         """Settings of the key of a tuple."""
-        ...
 
     @property
     def values(self) -> Mapping[str, ValueSettings] | None:
         """Settings of named values. None: the settings have the section `value`."""
-        ...
 
     @property
     def named_values(self) -> Mapping[str, ValueSettings]:
         """Settings of the values of a tuple by name."""
-        ...
 
     @property
     def time(self) -> TimeSettings:
         """Settings of the event time of a record."""
-        ...
 
     @property
     def limits(self) -> LimitSettings:
         """Limits of one record."""
-        ...
 
     @property
     def required(self) -> Mapping[str, FieldRef]:
         """Fields that `Format.extract` returns, by the path of their group of settings."""
-        ...
 
     @property
     def optional(self) -> Mapping[str, FieldRef]:
         """Fields that `Format.lookup` returns, by the path of their group of settings."""
-        ...

@@ -24,27 +24,22 @@ class SourceRecords(Protocol):
     @property
     def partition(self) -> int:
         """Number of the partition."""
-        ...
 
     @property
     def values(self) -> Sequence[bytes | None]:
         """Values of the records."""
-        ...
 
     @property
     def keys(self) -> Sequence[bytes | None]:
         """Keys of the records."""
-        ...
 
     @property
     def headers(self) -> Sequence[Headers]:
         """Headers of the records."""
-        ...
 
     @property
     def timestamps(self) -> NDArray[np.int64]:
         """Kafka timestamps of the records in ms."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,32 +25,26 @@ class Batch(Protocol):
     @property
     def size(self) -> int:
         """Bytes of all values."""
-        ...
 
     @property
     def values(self) -> Sequence[bytes | None]:
         """Values of the records."""
-        ...
 
     @property
     def keys(self) -> Sequence[bytes | None]:
         """Keys of the records."""
-        ...
 
     @property
     def offsets(self) -> Sequence[int]:
         """Offsets of the records, ascending. Transaction markers leave gaps."""
-        ...
 
     @property
     def timestamps(self) -> NDArray[np.int64]:
         """Kafka timestamps of the records in ms."""
-        ...
 
     @property
     def headers(self) -> Sequence[Headers]:
         """Headers of the records."""
-        ...
 
 
 class OutputRecord(msgspec.Struct, frozen=True, gc=False):

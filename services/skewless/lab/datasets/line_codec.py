@@ -23,15 +23,12 @@ class LineCodec(Protocol):
 
         Lines without a time get `time`. Raises ValueError or msgspec.DecodeError for a malformed line.
         """
-        ...
 
     def write(self, fields: Sequence[Any]) -> bytes:
         """Encode a record."""
-        ...
 
     def splitter(self) -> SplitterSettings:
         """Return the splitter settings that parse the records."""
-        ...
 
 
 class DelimitedCodec:

@@ -32,19 +32,15 @@ class ChildProcess(Protocol):
     @property
     def returncode(self) -> int | None:
         """Exit code, negative after a signal; None if the process ran at the last call of `poll` or `wait`."""
-        ...
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs."""
-        ...
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end and return the exit code. Raises subprocess.TimeoutExpired."""
-        ...
 
     def send_signal(self, number: int, /) -> None:
         """Send a signal to the process, if it runs."""
-        ...
 
 
 def start(
