@@ -3,53 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
-import numpy as np
-from numpy.typing import NDArray
-
-from skewless.wire.record import Batch, Headers
+from skewless.parsing.source_records import DerivedRecords
+from skewless.wire.record import Batch
 
 SLICE_BYTES = 2 * 2**20
 """Maximum bytes of values that are parsed at once. A text that is split into words takes about 30 times its bytes."""
 
 
-class Slice:
+class Slice(DerivedRecords):
     """Consecutive records of a batch. Implements `Batch`."""
 
+    offsets: Sequence[int]
+
     def __init__(self, batch: Batch, first: int, end: int) -> None:
-        self.topic, self.partition = batch.topic, batch.partition
-        self._batch = batch
-        self._rows = slice(first, end)
+        super().__init__(batch, itemgetter(slice(first, end)))
+        self.topic = batch.topic
 
     @property
     def size(self) -> int:
         """Bytes of all values."""
         return sum(map(len, filter(None, self.values)))
-
-    @property
-    def values(self) -> Sequence[bytes | None]:
-        """Values of the records."""
-        return self._batch.values[self._rows]
-
-    @property
-    def keys(self) -> Sequence[bytes | None]:
-        """Keys of the records."""
-        return self._batch.keys[self._rows]
-
-    @property
-    def offsets(self) -> Sequence[int]:
-        """Offsets of the records."""
-        return self._batch.offsets[self._rows]
-
-    @property
-    def timestamps(self) -> NDArray[np.int64]:
-        """Kafka timestamps of the records in ms."""
-        return self._batch.timestamps[self._rows]
-
-    @property
-    def headers(self) -> Sequence[Headers]:
-        """Headers of the records."""
-        return self._batch.headers[self._rows]
 
 
 def slices(batch: Batch) -> Iterator[Batch]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,67 +63,41 @@ class RecordColumns:
         return cls(values, timestamps, [None] * size if keys is None else keys, [()] * size)
 
 
+class DerivedRecords:
+    """Records whose columns are derived from those of others when they are used first. Implements `SourceRecords`."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None]
+    headers: Sequence[Headers]
+    timestamps: NDArray[np.int64]
+
+    def __init__(self, records: SourceRecords, derive: Callable[[Any], Any]) -> None:
+        self._records, self._derive, self.partition = records, derive, records.partition
+
+    def __getattr__(self, column: str) -> Any:
+        """Derive a column. From then on it is an attribute."""
+        self.__dict__[column] = derived = self._derive(getattr(self._records, column))
+        return derived
+
+
 def select(records: SourceRecords, rows: Sequence[int]) -> SourceRecords:
     """Return some records. Their columns are read when they are used."""
-    return _Selection(records, rows)
+
+    def taken(column: Any) -> Any:
+        return column[rows] if isinstance(column, np.ndarray) else [column[row] for row in rows]
+
+    return DerivedRecords(records, taken)
 
 
 def with_values(
     records: SourceRecords, values: Sequence[bytes | None], headers: Sequence[Headers] | None = None
 ) -> SourceRecords:
     """Return records with other values, and with other headers unless these are None."""
-    return _Replaced(records, values, headers)
-
-
-class _Replaced:
-    """Records with the keys and timestamps of others. Implements `SourceRecords`."""
-
-    def __init__(
-        self, records: SourceRecords, values: Sequence[bytes | None], headers: Sequence[Headers] | None
-    ) -> None:
-        self._records = records
-        self._headers = headers
-        self.partition, self.values = records.partition, values
-
-    @property
-    def keys(self) -> Sequence[bytes | None]:
-        return self._records.keys
-
-    @property
-    def headers(self) -> Sequence[Headers]:
-        return self._records.headers if self._headers is None else self._headers
-
-    @property
-    def timestamps(self) -> NDArray[np.int64]:
-        return self._records.timestamps
-
-
-class _Selection:
-    """Some records of others. Implements `SourceRecords`."""
-
-    def __init__(self, records: SourceRecords, rows: Sequence[int]) -> None:
-        self._records = records
-        self._rows = rows
-        self.partition = records.partition
-
-    @cached_property
-    def values(self) -> Sequence[bytes | None]:
-        values = self._records.values
-        return [values[row] for row in self._rows]
-
-    @cached_property
-    def keys(self) -> Sequence[bytes | None]:
-        keys = self._records.keys
-        return [keys[row] for row in self._rows]
-
-    @cached_property
-    def headers(self) -> Sequence[Headers]:
-        headers = self._records.headers
-        return [headers[row] for row in self._rows]
-
-    @cached_property
-    def timestamps(self) -> NDArray[np.int64]:
-        return self._records.timestamps[self._rows]
+    derived = DerivedRecords(records, lambda column: column)
+    derived.values = values
+    if headers is not None:
+        derived.headers = headers
+    return derived
 
 
 def record_key_texts(records: SourceRecords, encoding: Encoding) -> tuple[list[str], Problems]:
