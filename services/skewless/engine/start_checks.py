@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from skewless.algorithms.watermark import NOTHING_REPORTED
 from skewless.errors import BadRecordError, BrokerError, ConfigurationError
@@ -226,31 +226,24 @@ def _cause(source: Input) -> str:
     )
 
 
-class PriorOutput(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class PriorOutput:
     """Looks for results that a group has written before. Each method returns the name of their location, or None."""
 
-    @property
-    def group(self) -> str | None:
-        """The group that has the offsets of these results. None: the consumer group."""
-        return None
-
-    @property
-    def advice(self) -> str:
-        """What the user has to know and to do if there are results, and the offsets are gone."""
-        return AFTER_LOST_OFFSETS
-
-    @property
-    def remedy(self) -> str | None:
-        """What the user also has to know and to do if the offsets do not fit the input. None: nothing."""
-        return None
+    group: str | None = None
+    """The group that has the offsets of these results. None: the consumer group."""
+    advice: str = AFTER_LOST_OFFSETS
+    """What the user has to know and to do if there are results, and the offsets are gone."""
+    remedy: str | None = None
+    """What the user also has to know and to do if the offsets do not fit the input. None: nothing."""
 
     def of_group(self) -> str | None:
         """Look for results of any input partition."""
-        ...
+        return None
 
-    def of_partition(self, partition: TopicPartition) -> str | None:
+    def of_partition(self, partition: TopicPartition) -> str | None:  # noqa: ARG002 - for subclasses
         """Look for results of one input partition."""
-        ...
+        return None
 
 
 class OffsetsLostError(BrokerError):
@@ -292,7 +285,7 @@ def _offsets_lost(problem: str, location: str, advice: str) -> OffsetsLostError:
 
 
 @dataclass(frozen=True)
-class PriorOutputInTopic:
+class PriorOutputInTopic(PriorOutput):
     """Results that a group has written, in the first topic that its stage writes. No other stage writes to that topic.
 
     A log start offset above 0 shows that there were records; retention cannot remove this evidence. The other evidence
@@ -309,9 +302,6 @@ class PriorOutputInTopic:
     merged: bool = False
     """Whether a partition may have records of others than the input partition of its number: of several input topics,
     or reports of a partition that the source does not have yet."""
-    group: str | None = None
-    advice: str = AFTER_LOST_OFFSETS
-    remedy: str | None = None
 
     def of_group(self) -> str | None:
         """Look for results of any input partition."""
