@@ -38,9 +38,9 @@ class WindowAssigner(ABC):
     """
 
     @property
-    @abstractmethod
     def overlap(self) -> int:
         """Maximum number of windows that contain the same time. 1: windows do not overlap."""
+        return 1
 
     @property
     def columns(self) -> tuple[PartialColumn, ...]:
@@ -56,9 +56,9 @@ class WindowAssigner(ABC):
     def slices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for each time the start of its slice."""
 
-    @abstractmethod
     def windows_of(self, slice_start: int) -> Sequence[int]:
         """Return the starts of the windows that contain a slice, in ascending order."""
+        return (slice_start,)
 
     @abstractmethod
     def end(self, start: int) -> int:
@@ -143,18 +143,9 @@ class SingleWindows(WindowAssigner):
 
     windows: WindowAssigner
 
-    @property
-    def overlap(self) -> int:
-        """Return 1."""
-        return 1
-
     def slices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the times."""
         return times
-
-    def windows_of(self, slice_start: int) -> Sequence[int]:
-        """Return the window that begins at this time."""
-        return (slice_start,)
 
     def end(self, start: int) -> int:
         """Return the end of the window that begins at `start`."""
@@ -187,11 +178,6 @@ class CalendarWindows(WindowAssigner):
     utc_offset: Callable[[int], int]
     """Returns the offset from UTC in ms at a local time in ms since 1970-01-01. It is always less than a day."""
 
-    @property
-    def overlap(self) -> int:
-        """Maximum number of windows that contain the same time."""
-        return 1
-
     def slices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for each time the start of its window."""
         # The local time differs from UTC by less than a day. So a window is the one with the number that the time would
@@ -200,10 +186,6 @@ class CalendarWindows(WindowAssigner):
         candidates = np.unique(np.concatenate([numbers - 1, numbers, numbers + 1])).tolist()
         bounds = np.unique(np.array([self._start(number) for number in candidates], dtype=np.int64))
         return bounds[np.searchsorted(bounds, times, side="right") - 1]
-
-    def windows_of(self, slice_start: int) -> Sequence[int]:
-        """Return the start of the only window that contains a slice."""
-        return (slice_start,)
 
     def end(self, start: int) -> int:
         """Return the end of the window that begins at `start`."""

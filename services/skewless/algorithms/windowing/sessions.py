@@ -44,11 +44,6 @@ class SessionWindows(WindowAssigner):
     """Length of a span."""
 
     @property
-    def overlap(self) -> int:
-        """Maximum number of spans that contain the same time."""
-        return 1
-
-    @property
     def columns(self) -> tuple[PartialColumn, ...]:
         """Columns of partials in addition to those of the aggregates."""
         return FIRST, LAST
@@ -61,10 +56,6 @@ class SessionWindows(WindowAssigner):
     def slices(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return for each time the start of its span."""
         return starts(times, self.max_ms)
-
-    def windows_of(self, slice_start: int) -> Sequence[int]:
-        """Return the start of the only span that contains a slice."""
-        return (slice_start,)
 
     def end(self, start: int) -> int:
         """Return the end of the span that begins at `start`."""
