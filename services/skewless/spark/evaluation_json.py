@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.load_metrics import Replicas
+from skewless.algorithms.load_metrics import Replicas, sums_by_worker
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
@@ -18,7 +18,6 @@ from skewless.spark.latency import QUANTILES
 from skewless.spark.load_measures import (
     TARGET,
     load_measures,
-    loads_of,
     reactions,
     reference_metrics,
     running,
@@ -104,7 +103,7 @@ def _segment_measures(
     settings: PipelineSettings, distributions: Sequence[TickDistribution], sums: Sums, workers: int
 ) -> dict[str, Any]:
     loads_by_tick, loads_by_window = _grouped(sums.loads["tick"], "tick"), _grouped(sums.loads["window"], "window")
-    loads, tuples = _loads(sums.loads["tick"], workers), _tuples(sums.loads["tick"], workers)
+    loads, tuples = _loads(sums.loads["tick"], workers), _loads(sums.loads["tick"], workers, "tuples")
     first_at = min(row["first_at"] for row in sums.loads["tick"])
     last_at = max(row["last_at"] for row in sums.loads["tick"])
     duration_ms = last_at - first_at
@@ -139,7 +138,7 @@ def _ticks(
     replicas = {row["tick"]: _replicas(row) for row in sums.replicas["tick"]}
     hottest = _grouped(sums.hottest["tick"], "tick")
     loads = {tick: _loads(rows, workers) for tick, rows in loads_by_tick.items()}
-    tuples = {tick: _tuples(rows, workers) for tick, rows in loads_by_tick.items()}
+    tuples = {tick: _loads(rows, workers, "tuples") for tick, rows in loads_by_tick.items()}
     running_imbalances = dict(zip(loads, running(loads.values()), strict=True))
     return [
         {
@@ -169,12 +168,12 @@ def _grouped(rows: Rows, name: str) -> dict[Any, Rows]:
     return dict(groups)
 
 
-def _loads(rows: Rows, workers: int) -> NDArray[np.int64]:
-    return loads_of(((row["worker"], row["rows"]) for row in rows), workers)
+def _loads(rows: Rows, workers: int, column: str = "rows") -> NDArray[np.int64]:
+    return sums_by_worker(_numbers(rows, "worker"), _numbers(rows, column), workers)
 
 
-def _tuples(rows: Rows, workers: int) -> NDArray[np.int64]:
-    return loads_of(((row["worker"], row["tuples"]) for row in rows), workers)
+def _numbers(rows: Rows, column: str) -> NDArray[np.int64]:
+    return np.array([row[column] for row in rows], dtype=np.int64)
 
 
 def _replicas(row: Mapping[str, Any]) -> Replicas:

@@ -15,15 +15,6 @@ TARGET = 1e-3
 """I/m up to which a load counts as even, for `reactions`."""
 
 
-def loads_of(counts: Iterable[tuple[int, int]], workers: int) -> NDArray[np.int64]:
-    """Return the sum of the counts per worker, in an array of at least `workers` elements, from (worker, count)."""
-    pairs = list(counts)
-    loads = np.zeros(max(workers, max((worker for worker, _ in pairs), default=-1) + 1), dtype=np.int64)
-    for worker, count in pairs:
-        loads[worker] += count
-    return loads
-
-
 def load_measures(loads: NDArray[np.int64], tuples: NDArray[np.int64]) -> dict[str, Any]:
     """Return the sums of a load, and measures of its imbalance.
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from skewless import topology
-from skewless.algorithms.load_metrics import max_over_avg
+from skewless.algorithms.load_metrics import max_over_avg, sums_by_worker
 from skewless.config import loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import JobFailedError
@@ -27,7 +27,6 @@ from skewless.lab.local.supervisor import Supervisor
 from skewless.spark import topic_rows
 from skewless.spark.comparison import Compared
 from skewless.spark.completion import completion_of
-from skewless.spark.load_measures import loads_of
 from skewless.spark.pipeline_run import PipelineRun, end_offsets, run_of
 
 POLL_S = 0.02
@@ -186,9 +185,7 @@ def measured(run: PipelineRun, grouping: str) -> LiveResult:
     progress = [rows for cells in sent for rows in topic_rows.arrivals(cells)]
     progress += [rows for counted in partials for rows in topic_rows.completions(counted)]
     completion, cells = completion_of(pa.Table.from_batches(progress)), pa.Table.from_batches(sent)
-    loads = loads_of(
-        zip(*(cells[name].to_pylist() for name in ("worker", "rows")), strict=True), settings.router.workers
-    )
+    loads = sums_by_worker(cells["worker"].to_numpy(), cells["rows"].to_numpy(), settings.router.workers)
     return LiveResult(
         grouping=grouping,
         tuples=completion.tuples,
