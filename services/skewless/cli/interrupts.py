@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -21,26 +21,29 @@ def end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 @contextlib.contextmanager
+def handled(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle a signal until the end of the block. Must be called from the main thread."""
+    previous = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, previous)
+
+
+@contextlib.contextmanager
 def received_signals(*, once: bool = False) -> Iterator[list[int]]:
     """Yield a list that gets the numbers of SIGINT and SIGTERM as they arrive, until the end of the block.
 
     With `once`, the second signal has its previous handler again. Must be called from the main thread.
     """
     received: list[int] = []  # no threading.Event: the code that a signal interrupts may hold its lock
-    previous_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with contextlib.ExitStack() as handlers:
 
-    def restore() -> None:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
+        def receive(number: int, _frame: FrameType | None) -> None:
+            received.append(number)
+            if once:
+                handlers.close()
 
-    def receive(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-        if once:
-            restore()
-
-    for number in previous_handlers:
-        signal.signal(number, receive)
-    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handlers.enter_context(handled(number, receive))
         yield received
-    finally:
-        restore()

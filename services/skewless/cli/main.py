@@ -13,13 +13,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from skewless.cli.interrupts import INTERRUPTED, end_at_once
+from skewless.cli.interrupts import INTERRUPTED, end_at_once, handled
 from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError
 from skewless.version import VERSION
 
@@ -96,7 +96,8 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        with _ending_at_once():
+        is_program = signal.getsignal(signal.SIGINT) is _interrupt
+        with handled(signal.SIGINT, end_at_once) if is_program else contextlib.nullcontext():
             command: click.Command = getattr(importlib.import_module(f"skewless.cli.commands.{name}"), name)
         return command
 
@@ -145,20 +146,6 @@ class LazyGroup(click.Group):
             if _is_closed_pipe(error):
                 raise  # click replaces stdout, because its last flush would fail again
             ctx.exit(_report(error, ctx.meta.get(PROBLEM_LOCATOR, str)))
-
-
-@contextlib.contextmanager
-def _ending_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process at once until the end of the block, if this process runs the command line."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is not _interrupt:
-        yield
-        return
-    signal.signal(signal.SIGINT, end_at_once)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

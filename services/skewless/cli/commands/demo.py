@@ -10,12 +10,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from skewless.cli.interrupts import TERMINATED
+from skewless.cli.interrupts import TERMINATED, handled
 from skewless.cli.options import is_given
 from skewless.errors import ConfigurationError
 
@@ -101,7 +100,7 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     if prometheus:
         find()
     screen = DemoConsole(Console(stderr=as_json))
-    with _terminable(), _folder(screen, keep=keep) as folder:
+    with handled(signal.SIGTERM, lambda *_: sys.exit(TERMINATED)), _folder(screen, keep=keep) as folder:
         _set_environment(folder)
         demonstration = Demo(plan, screen, folder)
         exact = demonstration.run()
@@ -137,17 +136,3 @@ def _folder(screen: DemoConsole, *, keep: bool) -> Iterator[Path]:
         yield folder
     finally:
         screen.print_line(f"Kept: {folder}; `skewless broker start --data {folder / 'broker'}` serves its topics")
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Run the clean-up on SIGTERM, as on Ctrl-C."""
-
-    def terminate(_number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(TERMINATED)
-
-    previous = signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
