@@ -25,9 +25,9 @@ def rights(user: str, pipeline: str) -> list[AclBinding]:
     """Return the rights that docs/how-to/copy-to-another-cluster.md lists, for the prefix of this user."""
     offsets, copy = f"{user}.{pipeline}-mirror-offsets", f"{user}.{pipeline}.{TOPIC}"
     return [
-        AclBinding("topic", copy, prefixed=False, operations=("Read", "Write", "Create", "DescribeConfigs"), needed=()),
-        AclBinding("group", offsets, prefixed=False, operations=("Read",), needed=()),
-        AclBinding("transactional id", offsets, prefixed=False, operations=("Write",), needed=()),
+        AclBinding("topic", copy, ("Read", "Write", "Create", "DescribeConfigs"), ()),
+        AclBinding("group", offsets, ("Read",), ()),
+        AclBinding("transactional id", offsets, ("Write",), ()),
     ]
 
 

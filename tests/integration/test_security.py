@@ -84,10 +84,10 @@ def of_pattern(secured: Secured | None, user: str) -> PipelineSettings:
 
 PREFIX = "prod.team."
 OF_PREFIX = [
-    AclBinding("topic", "raw", prefixed=False, operations=("Read",), needed=()),
-    AclBinding("topic", PREFIX, prefixed=True, operations=("Read", "Write", "Create", "DescribeConfigs"), needed=()),
-    AclBinding("group", PREFIX, prefixed=True, operations=("Read",), needed=()),
-    AclBinding("transactional id", PREFIX, prefixed=True, operations=("Write",), needed=()),
+    AclBinding("topic", "raw", ("Read",), ()),
+    AclBinding("topic", PREFIX, ("Read", "Write", "Create", "DescribeConfigs"), (), prefixed=True),
+    AclBinding("group", PREFIX, ("Read",), (), prefixed=True),
+    AclBinding("transactional id", PREFIX, ("Write",), (), prefixed=True),
 ]
 """ACLs of a team that may use only names with a prefix, as docs/how-to/secured-cluster.md has them."""
 

@@ -7,7 +7,7 @@ therefore listed only if neither of them is needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from skewless import topology
@@ -35,11 +35,11 @@ class AclBinding:
 
     resource: Literal["topic", "group", "transactional id"]
     name: str
-    prefixed: bool
-    """Whether `name` is a prefix."""
     operations: tuple[Operation, ...]
     needed: tuple[str, ...]
     """Purposes, for the user."""
+    prefixed: bool = field(default=False, kw_only=True)
+    """Whether `name` is a prefix."""
 
 
 def acls_for(settings: PipelineSettings) -> dict[str, list[AclBinding]]:
@@ -89,13 +89,8 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
         yield _topic(settings.topic(name), ("Describe",), "number of partitions")
     yield from _groups_of(stage, settings)
     if exactly_once and stage.outputs:
-        yield AclBinding(
-            "transactional id",
-            f"{settings.group(stage.name)}-",
-            prefixed=True,
-            operations=("Write",),
-            needed=("transactions, one id per process",),
-        )
+        ids = f"{settings.group(stage.name)}-"
+        yield AclBinding("transactional id", ids, ("Write",), ("transactions, one id per process",), prefixed=True)
 
 
 def _acls_of_inputs(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
@@ -112,33 +107,24 @@ def _acls_of_inputs(stage: topology.Stage, settings: PipelineSettings) -> Iterat
 
 
 def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
-    purposes = ("assignment of partitions, offsets",)
-    yield AclBinding("group", settings.group(stage.name), prefixed=False, operations=("Read",), needed=purposes)
+    yield AclBinding("group", settings.group(stage.name), ("Read",), ("assignment of partitions, offsets",))
     of_user = topology.USER_TOPICS.keys() >= set(stage.inputs)
     if of_user and stage.inputs_of(settings) != stage.inputs:  # other stages write the records of these topics again
         for writer in sorted(topology.upstream(stage.name)):
-            group = settings.group(writer)
-            yield AclBinding("group", group, prefixed=False, operations=("Describe",), needed=("its progress",))
+            yield AclBinding("group", settings.group(writer), ("Describe",), ("its progress",))
 
 
 def _acls_of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield from _acls_of_user_topics(settings, "Describe", "number of partitions")
-    yield AclBinding(
-        "topic",
-        f"{settings.full_name}.",
-        prefixed=True,
-        operations=("Create", "Describe", "DescribeConfigs"),
-        needed=("create and verify topics",),
-    )
+    operations: tuple[Operation, ...] = ("Create", "Describe", "DescribeConfigs")
+    yield AclBinding("topic", f"{settings.full_name}.", operations, ("create and verify topics",), prefixed=True)
 
 
 def _acls_of_status(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield from _acls_of_user_topics(settings, "Read", "lag")
-    operations: tuple[Operation, ...] = ("Read", "DescribeConfigs")
-    yield AclBinding("topic", f"{settings.full_name}.", prefixed=True, operations=operations, needed=("lag", "options"))
-    yield AclBinding(
-        "group", f"{settings.full_name}-", prefixed=True, operations=("Describe",), needed=("processes, offsets",)
-    )
+    name = settings.full_name
+    yield AclBinding("topic", f"{name}.", ("Read", "DescribeConfigs"), ("lag", "options"), prefixed=True)
+    yield AclBinding("group", f"{name}-", ("Describe",), ("processes, offsets",), prefixed=True)
 
 
 def _acls_of_user_topics(settings: PipelineSettings, operation: Operation, needed: str) -> Iterator[AclBinding]:
@@ -158,9 +144,7 @@ def _acls_of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
     for topic in topology.needed_topics(settings):
         if topic.public:
             yield _topic(settings.topic(topic.name), ("Read",), "results")
-    yield AclBinding(
-        "group", settings.group(READERS), prefixed=True, operations=("Read",), needed=("their own offsets",)
-    )
+    yield AclBinding("group", settings.group(READERS), ("Read",), ("their own offsets",), prefixed=True)
 
 
 def _acls_of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
@@ -172,13 +156,8 @@ def _acls_of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
     for topic in topology.TOPICS:
         if topic.command is not None:
             yield _topic(settings.topic(topic.name), ("Read", "Write"), "no record is replayed twice")
-    yield AclBinding(
-        "transactional id",
-        f"{settings.group(DEAD_LETTERS)}-replay",
-        prefixed=False,
-        operations=("Write",),
-        needed=("transactions of replays",),
-    )
+    replays = f"{settings.group(DEAD_LETTERS)}-replay"
+    yield AclBinding("transactional id", replays, ("Write",), ("transactions of replays",))
 
 
 def source_topics(settings: PipelineSettings, operations: Iterable[Operation], *needed: str) -> Iterator[AclBinding]:
@@ -186,11 +165,11 @@ def source_topics(settings: PipelineSettings, operations: Iterable[Operation], *
     if settings.source_pattern:
         prefix = settings.source_pattern.prefix
         name, prefixed = (prefix, True) if prefix else ("*", False)
-        yield AclBinding("topic", name, prefixed=prefixed, operations=tuple(operations), needed=needed)
+        yield AclBinding("topic", name, tuple(operations), needed, prefixed=prefixed)
         return
     for topic in settings.aggregated.select(()):
         yield _topic(topic, operations, *needed)
 
 
 def _topic(name: str, operations: Iterable[Operation], *needed: str) -> AclBinding:
-    return AclBinding("topic", name, prefixed=False, operations=tuple(operations), needed=needed)
+    return AclBinding("topic", name, tuple(operations), needed)

@@ -8,9 +8,8 @@ from skewless.config.pipeline_settings import PipelineSettings
 
 def rights(settings: PipelineSettings) -> list[AclBinding]:
     """Return the ACLs: read and write the source, read the results, find the processes. No transactions."""
-    results = settings.topic("aggregates")
     return [
         *source_topics(settings, ("Read", "Write"), "its records"),
-        AclBinding("topic", results, prefixed=False, operations=("Read",), needed=("their counts",)),
-        AclBinding("group", f"{settings.full_name}-", prefixed=True, operations=("Describe",), needed=("processes",)),
+        AclBinding("topic", settings.topic("aggregates"), ("Read",), ("their counts",)),
+        AclBinding("group", f"{settings.full_name}-", ("Describe",), ("processes",), prefixed=True),
     ]

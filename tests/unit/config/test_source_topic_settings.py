@@ -103,7 +103,7 @@ def test_source_skip_to_of_a_topic_has_its_partitions() -> None:
 )
 def test_acls_of_a_pattern_have_the_characters_with_which_it_begins(match: str, name: str, *, prefixed: bool) -> None:
     (binding,) = source_topics(settings({"topics": {"match": match}}), ("Read",), "its input")
-    assert binding == AclBinding("topic", name, prefixed, ("Read",), ("its input",))
+    assert binding == AclBinding("topic", name, ("Read",), ("its input",), prefixed=prefixed)
 
 
 @pytest.fixture
