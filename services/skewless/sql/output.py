@@ -53,6 +53,11 @@ class BackOff:
         """Whether the next attempt is due."""
         return self._clock() >= self._next_attempt
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an attempt has failed since the last success."""
+        return self._next_attempt > -float("inf")
+
     def failed(self) -> None:
         """Record a failure."""
         self._next_attempt = self._clock() + self._delay_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
@@ -142,11 +147,17 @@ class SqlOutput:
             failure = self._database.failure_of(error)
             if failure.is_final:
                 raise self._permanent(operation, failure) from error
-            self._retries[failure.cause] += 1
-            self._back_off.failed()
+            self._wait_after(failure)
             self.ready = False
             self._database.close()
             raise UnavailableError(f"{operation}: {failure.message}") from error
+
+    def _wait_after(self, failure: Failure) -> None:
+        """Count a failure, and log the first one since the last commit."""
+        self._retries[failure.cause] += 1
+        if not self._back_off.has_failed:
+            log.warning("waits for the database: %s", failure.message)
+        self._back_off.failed()
 
     # Rows
 
@@ -217,8 +228,7 @@ class SqlOutput:
             case ErrorClass.TRANSIENT if may_repeat:
                 self._retries[failure.cause] += 1
             case ErrorClass.TRANSIENT | ErrorClass.UNAVAILABLE:
-                self._retries[failure.cause] += 1
-                self._back_off.failed()
+                self._wait_after(failure)
                 raise TransactionAbortedError(f"storing rows: {failure.message}", replace_output=True) from error
             case _:
                 raise self._permanent("storing rows", failure) from error

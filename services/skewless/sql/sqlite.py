@@ -33,7 +33,6 @@ _BY_CODE: Mapping[int, tuple[ErrorClass, str]] = {
     sqlite3.SQLITE_BUSY: (_C.TRANSIENT, "lock_timeout"),
     sqlite3.SQLITE_LOCKED: (_C.TRANSIENT, "lock_timeout"),
     sqlite3.SQLITE_INTERRUPT: (_C.TRANSIENT, "statement_timeout"),
-    sqlite3.SQLITE_CANTOPEN: (_C.UNAVAILABLE, "connection"),
     sqlite3.SQLITE_IOERR: (_C.UNAVAILABLE, "system"),
     sqlite3.SQLITE_FULL: (_C.UNAVAILABLE, "resources"),
     sqlite3.SQLITE_NOMEM: (_C.UNAVAILABLE, "resources"),
@@ -113,7 +112,8 @@ class SqliteDatabase(Database):
         with contextlib.suppress(OSError):  # `connect` reports a folder that this user may not enter
             if not Path(self.address.database).is_file():
                 raise StoreError(
-                    f"{self.address} does not exist: correct sink.url, or run the pipeline, which creates it"
+                    f"{self.address} does not exist: correct sink.url, or run the pipeline, which creates it "
+                    "in a folder that exists"
                 )
 
     def connect(self) -> None:
@@ -214,6 +214,8 @@ class SqliteDatabase(Database):
         if code == sqlite3.SQLITE_CONSTRAINT_NOTNULL:  # a result from before its aggregate was added
             return Failure(_C.VALUE, "value", message)
         error_class, cause = _BY_CODE.get(code & 0xFF, (_C.PERMANENT, "refused"))
+        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+            message += "; create its folder, let this user write in it, or correct sink.url"
         if "no such table" in message:
             message += f"; {NO_TABLE}"
         return Failure(error_class, cause, f"{self.address.database}: {message}")

@@ -73,7 +73,8 @@ def test_check_missing_file_is_a_difference_and_is_not_created(tmp_path: Path) -
     pipeline.write_text(f"{{name: p, source: {{topic: t}}, sink: {{url: 'sqlite://{missing}'}}}}")
     checked = CliRunner().invoke(main, ["sink", "check", "-f", str(pipeline)])
     assert (checked.exit_code, missing.exists()) == (1, False)
-    assert f"{missing} does not exist: correct sink.url, or run the pipeline, which creates it" in checked.output
+    remedy = "correct sink.url, or run the pipeline, which creates it in a folder that exists"
+    assert f"{missing} does not exist: {remedy}" in checked.output
 
 
 def test_check_lists_the_differences_of_both_tables(database: TestDatabase, file: Path) -> None:

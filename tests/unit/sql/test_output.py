@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ClusterMetadata
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import BadRecordError, TransactionAbortedError, UnavailableError
+from skewless.errors import BadRecordError, StoreError, TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
@@ -82,6 +82,26 @@ def test_commit_that_has_waited_for_its_time_limit_is_not_repeated_before_the_ne
             output.commit({PARTITION: CommittedOffset(7, "", 0)})
         retries = {sample.labels: sample.value for sample in output.collect_metrics() if "retries" in sample.name}
         assert retries["lock_timeout",] == 1
+
+
+def test_connect_file_that_cannot_be_opened_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    output = new_output(tmp_path / "missing" / "p.db")
+    with pytest.raises(StoreError, match="unable to open database file; create its folder, let this user"):
+        output.connect()
+
+
+def test_connect_database_that_does_not_answer_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skewless.sql.output.FIRST_DELAY_S", 0.0)
+    file = tmp_path / "p.db"
+    output = new_output(file, lock_timeout_s=0.1)
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="database is locked"):
+                output.connect()
+    assert caplog.messages == [f"waits for the database: {file}: database is locked"]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TICK_S = 0.1
 _WARNING = re.compile(r"\S+ \S+ WARNING (?:\S+ )?skewless\.(?:parsing|stages|sql)\.\S+: (.*)")
-"""A line of a log with a warning about records. For Kafka, `BrokerWatch` has a line instead of one per process."""
+"""A line of a log with a warning of records or a database. For Kafka, `BrokerWatch` has one line for all processes."""
 
 
 @click.command()
@@ -47,8 +47,9 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
     of the processes runs already: on this machine by the same user, or on another one where it answers at
     `metrics.port`.
 
-    It prints the warnings of stages about records. At the end, it prints the numbers of records, results, late tuples
-    and invalid records. With --drain, it exits with 1 if no record is in a result because all are late or invalid.
+    It prints the warnings of stages about records and databases. At the end, it prints the numbers of records,
+    results, late tuples and invalid records. With --drain, it exits with 1 if no record is in a result because all are
+    late or invalid.
 
     \b
     Example:
