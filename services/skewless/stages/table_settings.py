@@ -88,10 +88,11 @@ class SinkSettings(DatabaseSettings):
             # With `mode: merge`, the other table has parts of the results.
             names += [result.name for result in results if result.name not in names]
         problems += _column_problems("aggregator.aggregates", "as", names)
+        parts = {column.name for column in table.results} - {result.name for result in results}
         problems += [
-            f"splitter.key.fields: {column.name} is a column of the table of mode: merge; set another name"
-            for column in table.key_parts
-            if column.name in {result.name for result in table.results}
+            f"splitter.key.fields: {name} is a column of the table of mode: merge; set another name"
+            for name in key_parts
+            if name in parts
         ]
         if problems:
             raise ConfigurationError(*problems)

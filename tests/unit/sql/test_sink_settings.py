@@ -183,6 +183,13 @@ def test_table_part_of_a_key_that_cannot_be_a_column_is_refused(mode: str, name:
         by_hour_and_category(mode, {"mean": "amount"}, hour=name)
 
 
+@pytest.mark.parametrize("mode", ["replace", "merge"])
+def test_table_part_of_a_key_with_the_name_of_a_result_is_refused_by_one_line(mode: str) -> None:
+    with pytest.raises(ValidationError, match=r"count is a result of aggregator\.aggregates") as refused:
+        by_hour_and_category(mode, "count", hour="count")
+    assert "mode: merge" not in str(refused.value)
+
+
 def test_sink_table_without_section_is_refused() -> None:
     pipeline = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}})
     with pytest.raises(ConfigurationError, match="sink: is required"):
