@@ -52,6 +52,8 @@ class Database(ABC):
     dialect: ClassVar[Dialect]
     reserved_names: ClassVar[Mapping[str, str]] = {}
     """Prefixes of names that tables must not have, each with its owner."""
+    reserved_columns: ClassVar[frozenset[str]] = frozenset()
+    """Names that columns must not have."""
     errors: tuple[type[Exception], ...] = ()
     """Errors of the driver, and those that it raises for values that it cannot send."""
 

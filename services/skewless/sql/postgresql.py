@@ -120,6 +120,7 @@ class PostgresqlDatabase(Database):
 
     default_port: ClassVar[int] = 5432
     dialect: ClassVar[Dialect] = POSTGRESQL
+    reserved_columns: ClassVar[frozenset[str]] = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
 
     def __init__(self, settings: DatabaseSettings, address: DatabaseAddress, table: ResultTable) -> None:
         super().__init__(settings, address, table)

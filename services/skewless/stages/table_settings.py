@@ -80,14 +80,14 @@ class SinkSettings(DatabaseSettings):
             table = added_table(name, _parts_of(results), key_parts)
         else:
             table = result_table(name, results, key_parts)
-        problems = [*self._name_problems(name), *_column_problems("splitter.key.fields", "name", key_parts)]
+        problems = [*self._name_problems(name), *self._column_problems("splitter.key.fields", "name", key_parts)]
         names = [column.name for column in table.results]
         if self.top_table is not None:
             ranks = top_table(self.top_table, results, key_parts)
             problems += _shared_name_problems(table, ranks)
             # With `mode: merge`, the other table has parts of the results.
             names += [result.name for result in results if result.name not in names]
-        problems += _column_problems("aggregator.aggregates", "as", names)
+        problems += self._column_problems("aggregator.aggregates", "as", names)
         parts = {column.name for column in table.results} - {result.name for result in results}
         problems += [
             f"splitter.key.fields: {name} is a column of the table of mode: merge; set another name"
@@ -111,6 +111,18 @@ class SinkSettings(DatabaseSettings):
                         "another one"
                     )
 
+    def _column_problems(self, path: str, setting: str, names: Iterable[str]) -> Iterator[str]:
+        """Yield a line for each name that no column can have. `setting` of the list `path` changes it."""
+        reserved = _database_of(self.url)[0].reserved_columns
+        for name in names:
+            if not re.match(NAME, name) or name in RESERVED:
+                yield (
+                    f"{path}: {name} cannot be the name of a column (a letter, then at most 62 letters, digits and "
+                    f"_, in lower case; not key_id): give it another name with `{setting}`"
+                )
+            elif name in reserved:
+                yield f"{path}: {name} is a column of all tables of the database: set another one with `{setting}`"
+
 
 def _shared_name_problems(table: ResultTable, ranks: ResultTable) -> Iterator[str]:
     if table.name == ranks.name:
@@ -120,16 +132,6 @@ def _shared_name_problems(table: ResultTable, ranks: ResultTable) -> Iterator[st
             f"sink.top_table: with {ranks.name}, the ranks and table {table.name} of the results would both have "
             f"{', '.join(sorted(shared))} in the database; choose another name"
         )
-
-
-def _column_problems(path: str, setting: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield a line for each name that no column can have. `setting` of the list `path` changes it."""
-    for name in names:
-        if not re.match(NAME, name) or name in RESERVED:
-            yield (
-                f"{path}: {name} cannot be the name of a column (a letter, then at most 62 letters, digits and "
-                f"_, in lower case; not key_id): give it another name with `{setting}`"
-            )
 
 
 def _database_of(url: str) -> tuple[type[Database], DatabaseAddress]:

@@ -149,7 +149,7 @@ def test_table_columns_follow_the_registry_of_aggregates() -> None:
     ]
 
 
-def by_hour_and_category(mode: str, *aggregates: Any, hour: str = "hour") -> PipelineSettings:
+def by_hour_and_category(mode: str, *aggregates: Any, hour: str = "hour", **sink: Any) -> PipelineSettings:
     parts = [{"field": "time", "name": hour, "truncate": "hour"}, {"field": "category"}]
     return PipelineSettings.model_validate(
         {
@@ -157,7 +157,7 @@ def by_hour_and_category(mode: str, *aggregates: Any, hour: str = "hour") -> Pip
             "source": {"topic": "t"},
             "splitter": {"format": "json", "key": {"fields": parts}, "values": {"amount": {"field": "v"}}},
             "aggregator": {"aggregates": aggregates},
-            "sink": {"url": "sqlite:///tmp/x.db", "mode": mode},
+            "sink": {"url": "sqlite:///tmp/x.db", "mode": mode, **sink},
         }
     )
 
@@ -181,6 +181,16 @@ def test_table_parts_of_a_composite_key_are_columns() -> None:
 def test_table_part_of_a_key_that_cannot_be_a_column_is_refused(mode: str, name: str, problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         by_hour_and_category(mode, {"mean": "amount"}, hour=name)
+
+
+@pytest.mark.parametrize("name", ["ctid", "xmin"])
+def test_table_column_with_the_name_of_a_system_column_is_refused_for_postgresql_only(name: str) -> None:
+    by_hour_and_category("replace", {"min": "amount", "as": name})
+    server = {"url": "postgresql://host/db", "username": "u"}
+    with pytest.raises(ValidationError, match=rf"aggregator\.aggregates: {name} is a column of .* one with `as`"):
+        by_hour_and_category("replace", {"min": "amount", "as": name}, **server)
+    with pytest.raises(ValidationError, match=rf"splitter\.key\.fields: {name} is a column of .* one with `name`"):
+        by_hour_and_category("replace", "count", hour=name, **server)
 
 
 @pytest.mark.parametrize("mode", ["replace", "merge"])
