@@ -87,6 +87,9 @@ class Database(ABC):
     def connect(self) -> None:
         """Connect within CONNECT_S. Raises ConfigurationError if the driver is not installed."""
 
+    def prepare_upserts(self) -> None:  # noqa: B027 - most dialects need nothing
+        """Prepare this connection for `upsert`, which commands that only read do not need."""
+
     @abstractmethod
     def close(self) -> None:
         """Discard the connection, if there is one."""

@@ -120,6 +120,7 @@ class SqlOutput:
             raise UnavailableError(self.not_ready_reason)
         with self._converted_errors("connecting"):
             self._database.connect()
+            self._database.prepare_upserts()
             self._statements = self._database.statements
             schema.require_own_offsets(self._database, *self._identity)  # before the other table is created
             if self._creates:

@@ -160,6 +160,9 @@ class PostgresqlDatabase(Database):
             autocommit=True,  # `begin` and `commit` are statements
             **files,
         )
+
+    def prepare_upserts(self) -> None:
+        """Create the temporary table of this session."""
         self.execute(self.statements["temporary"])
 
     def close(self) -> None:

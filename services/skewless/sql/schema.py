@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from skewless.engine.start_checks import RESET
 from skewless.errors import StoreError
@@ -180,7 +181,9 @@ def _result_differences(database: Database, existing: Mapping[str, str]) -> Iter
 
 
 def missing_rights(database: Database) -> Iterator[str]:
-    """Yield a line for each right that the user lacks on tables that exist."""
+    """Yield a line for each right that the user lacks in the database, and on tables that exist."""
+    if problem := _refusal(database, database.prepare_upserts):
+        yield f"database {database.address.database}: right TEMPORARY is missing ({problem})"
     # The statements change no row, but the database checks the rights of their user.
     table = database.statements.table
     for name in (table.name, table.refused, OFFSETS):
@@ -195,14 +198,14 @@ def missing_rights(database: Database) -> Iterator[str]:
             statement = template.format(
                 table=quote(name), column=quote(columns[0]), columns=", ".join(map(quote, columns))
             )
-            if problem := _refusal(database, statement):
+            if problem := _refusal(database, partial(database.execute, statement)):
                 yield f"table {name}: right {right} is missing ({problem})"
 
 
-def _refusal(database: Database, statement: str) -> str | None:
+def _refusal(database: Database, operation: Callable[[], object]) -> str | None:
     database.begin()
     try:
-        database.execute(statement)
+        operation()
     except database.errors as error:
         failure = database.failure_of(error)
         if failure.error_class is not ErrorClass.PERMANENT:

@@ -134,6 +134,19 @@ def test_results_before_the_first_run_name_the_missing_table(database: TestDatab
     assert ended.stderr.endswith(" does not exist: run the pipeline, whose sink creates it when it starts\n")
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(
+    "restriction",
+    ["REVOKE TEMPORARY ON DATABASE {0} FROM PUBLIC", "ALTER DATABASE {0} SET default_transaction_read_only = on"],
+)
+def test_results_need_no_right_to_write(database: TestDatabase, tmp_path: Path, restriction: str) -> None:
+    sink = Sink(database, decimals=1).start()
+    sink.store([result("a")])
+    database.query(f"ALTER DATABASE {database.name} OWNER TO postgres")  # an owner has each right
+    database.query(restriction.format(database.name))
+    assert [row["key"] for row in shown(sink, tmp_path)] == ["a"]
+
+
 def test_results_of_sessions_with_one_start_are_each_shown_once_and_chosen_by_their_own_end(
     database: TestDatabase, tmp_path: Path
 ) -> None:

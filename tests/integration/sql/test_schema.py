@@ -305,6 +305,18 @@ def test_reset_of_a_table_that_cannot_be_read_is_an_error_with_the_words_of_the_
         list(clear.tables(other.database, "p"))
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_check_missing_right_to_create_temporary_tables_is_a_difference(database: TestDatabase, file: Path) -> None:
+    Sink(database, decimals=2).start()
+    database.query(f"ALTER DATABASE {database.name} OWNER TO postgres")
+    database.query(f"REVOKE TEMPORARY ON DATABASE {database.name} FROM PUBLIC")
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    assert f"database {database.name}: right TEMPORARY is missing (permission denied" in checked.output
+    with pytest.raises(StoreError, match="permission denied to create temporary tables"):
+        Sink(database, decimals=2).start()
+
+
 @pytest.mark.parametrize("database", ["mysql"], indirect=True)
 def test_view_without_the_right_to_select_is_a_difference_until_it_is_granted(database: TestDatabase) -> None:
     Flusher(database).start()
