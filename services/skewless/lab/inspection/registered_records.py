@@ -13,6 +13,12 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import numpy as np
+
+from skewless.parsing.avro.plan import plan_of
+from skewless.parsing.avro.scan import ERRORS, scan
+from skewless.parsing.elements import Scanned, WantedPaths
+from skewless.parsing.field_settings import LimitSettings
 from skewless.parsing.formats.avro import decode_payload, parse
 from skewless.parsing.formats.base import DetectedFormat
 from skewless.parsing.formats.schema_format import with_prefixes
@@ -38,7 +44,7 @@ NAMES: Final = {"avro": "Avro", "protobuf": "Protobuf", "json_schema": "JSON Sch
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _BROKEN = (ValueError, TypeError, LookupError, EOFError, ArithmeticError, StopIteration, struct.error, RecursionError)
-"""Errors of fastavro for a broken payload."""
+"""Errors of a broken payload, or of a schema that cannot be read."""
 
 Decode = Callable[[bytes], Any]
 """Returns the document of a value, with the types of JSON. Raises one of `_BROKEN` for a broken one."""
@@ -152,7 +158,7 @@ def _decoder(_schema_id: SchemaId, schema: Schema) -> Decoder | Unusable:
                 return Decoder("protobuf", _protobuf(schema))
             case "JSON":
                 return Decoder("json_schema", lambda value: json.loads(_payload(value)))
-    except ValueError:
+    except _BROKEN:  # also RecursionError of a schema that is deeper than is read
         return Unusable(f"not a valid schema of type {schema.type}")
     return Unusable(f"of type {schema.type}, which no format reads")
 
@@ -164,8 +170,18 @@ def _payload(value: bytes) -> bytes:
 
 
 def _avro(schema: Schema) -> Decode:
-    root = parse(schema).root
-    return lambda value: _plain(decode_payload(root, _payload(value)))
+    parsed, wanted = parse(schema), WantedPaths.of(())
+    plan = plan_of(parsed.type, parsed.named, wanted)
+
+    def decode(value: bytes) -> Any:
+        payload = _payload(value)
+        # fastavro has no limits: a deep record would end the process, and a long list of nulls would take forever.
+        data, ends = np.frombuffer(payload or b"\0", np.uint8), np.array([len(payload)])
+        if error := Scanned.of(scan, plan, wanted, data, np.array([0]), ends, LimitSettings().max_depth).errors[0]:
+            raise ValueError(ERRORS[int(error)])
+        return _plain(decode_payload(parsed.root, payload))
+
+    return decode
 
 
 def _plain(value: Any) -> Any:

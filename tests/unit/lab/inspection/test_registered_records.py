@@ -124,6 +124,28 @@ def test_read_with_decodes_records_of_a_schema_that_only_refers_to_others(monkey
     assert json.loads(read.values[0] or b"") == {"page": "/"}
 
 
+DEEP = b"\2" * 5000 + b"\0"
+"""A chain of records, as the type `Chain` has it."""
+MANY = b"\xfe" + b"\xff" * 7 + b"\x7f" + b"\0"
+"""A list of more nulls than any loop ends with."""
+
+
+@pytest.mark.parametrize(
+    ("schema", "content"),
+    [
+        (record_of("Chain", next=["null", "Chain"]), DEEP),
+        (record_of("R", nulls={"type": "array", "items": "null"}), MANY),
+    ],
+)
+def test_read_with_leaves_records_that_no_pipeline_reads(
+    schema: Any, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.RegistryClient, "schema", lambda _client, _id: Schema("AVRO", json.dumps(schema)))
+    registry = RegistrySettings.model_validate({"url": "http://localhost:1"})
+    sample = read_with(registry, [columns([prefix(7) + content], [()])], [7])
+    assert (sample.format, sample.records[0].values) == ("", [prefix(7) + content])
+
+
 def test_read_with_fetches_the_schemas_of_most_records_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[SchemaId] = []
 
