@@ -52,12 +52,10 @@ NOT_FOUND = 404
 MAX_ID = 2**31 - 1
 NO_CODE = -1
 """Code of the errors of Confluent's client for an answer without one."""
-BUSY = (408, 425, 429, 500, 502, 503, 504)
+BUSY = frozenset((408, 425, 429, *range(500, 600)))
 """Status codes of requests that may succeed later."""
 REDIRECTS = range(300, 400)
 REFUSALS = range(400, 500)
-SERVER_ERROR = 500
-"""Lowest status code of the errors of a server."""
 
 
 def pauses(draw: Callable[[], float] = random.random) -> Iterator[float]:
@@ -391,7 +389,7 @@ class _TokenSource:
 def _checked(where: str, response: Any) -> Any:
     """Return an answer of the provider that is a token or an error of OAuth. Raises the error of any other one."""
     status = response.status_code
-    if status in BUSY or status >= SERVER_ERROR:
+    if status in BUSY:
         raise UnavailableError(f"{where}: it answers with status {status}")
     try:
         answer = response.json()

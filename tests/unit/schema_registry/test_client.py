@@ -155,6 +155,14 @@ def test_client_schema_is_unknown_only_if_the_registry_says_so(
         assert "set registry.url" not in str(caught.value)
 
 
+@pytest.mark.parametrize("status", [429, 500, 501, 505, 521])
+def test_client_waits_for_a_registry_that_answers_with_an_error_of_its_own(status: int, server: Server) -> None:
+    content = {"error_code": status * 100, "message": "not now"}
+    server.answers["/schemas/ids/1"] = lambda _authorization: (status, content)
+    with pytest.raises(UnavailableError, match=f"answers with status {status}"):
+        client_of(server).schema(1)
+
+
 @pytest.mark.parametrize("content", [HTML, NO_PATH])
 @pytest.mark.parametrize("schema_id", [1, GUID])
 def test_client_schema_is_not_unknown_while_no_path_leads_to_the_registry(
