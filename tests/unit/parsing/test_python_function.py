@@ -81,6 +81,7 @@ def test_function_error_makes_only_its_records_invalid() -> None:
         (b'{"is":"object"}', "splitter.python returned a document that JSON cannot contain: TypeError"),
         (b'{"is":{"k":null}}', "key field k has the wrong type or is out of range"),
         (b'{"is":{}}', "key field k is missing"),
+        (b'{"is":1e400}', "has a number that is out of range"),
     ],
 )
 def test_function_wrong_document_is_an_invalid_record(record: bytes, reason: str) -> None:

@@ -144,7 +144,7 @@ class Json(Format):
                 try:
                     found.append(_decode_any(value))
                 except msgspec.DecodeError:
-                    invalid[row] = MALFORMED
+                    invalid[row] = MALFORMED if _is_malformed(value) else OUT_OF_RANGE
                     continue
                 rows.append(row)
             return rows, found
