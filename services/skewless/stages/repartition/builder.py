@@ -1,4 +1,4 @@
-"""Builders of the stages left and right."""
+"""The builder of the stages left and right."""
 
 from __future__ import annotations
 
@@ -12,18 +12,9 @@ from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, Re
 from skewless.stages.schema_fetches import with_schemas
 
 
-def build_left(start: StageStart) -> BuiltStage:
-    """Build the stage left from the settings of the join."""
-    return _build(Side.LEFT, start)
-
-
-def build_right(start: StageStart) -> BuiltStage:
-    """Build the stage right from the settings of the join."""
-    return _build(Side.RIGHT, start)
-
-
-def _build(side: Side, start: StageStart) -> BuiltStage:
-    pipeline = start.settings
+def build(start: StageStart) -> BuiltStage:
+    """Build the stage left or right from the settings of the join."""
+    side, pipeline = Side(start.stage.input), start.settings
     settings = pipeline.joined
     rules = RepartitionRules(
         side=side,
