@@ -12,7 +12,7 @@ from confluent_kafka import Producer, TopicPartition
 from helpers.headers import internal_headers
 from helpers.kafka import Pipeline, Source
 from skewless.kafka.consumer.topic_reader import ReadProgress
-from skewless.stages.observer.builder import restore_of
+from skewless.stages.observer.restore import restore
 from skewless.stages.observer.step import UNSAVED_KEY
 from skewless.wire.changelog import WindowCheckpoint
 from skewless.wire.columns import write_packed
@@ -36,7 +36,7 @@ def test_observer_restore_reads_the_changelog_and_unsaved_partials_without_those
 
     def restored(checkpoint: WindowCheckpoint | None) -> list[tuple[bytes, bytes]]:
         text = None if checkpoint is None else msgspec.json.encode(checkpoint).decode()
-        return list(restore_of(pipeline.settings, ReadProgress())(0, text))
+        return list(restore(pipeline.settings, ReadProgress(), 0, text))
 
     saved = [(b"0/0/changes", b"rows")]
     assert restored(None) == restored(WindowCheckpoint()) == saved

@@ -19,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -36,7 +37,7 @@ from skewless.spark.state_process import Address
 from skewless.spark.stream_start import LOAD_STAGE
 from skewless.spark.stream_tasks import PARTIALS, PROGRESS, RECORDS, WORK, SourceProgress
 from skewless.spark.stream_windows import Checkpoints, LoadMerger, PartitionMerger
-from skewless.stages.observer.builder import restore_of
+from skewless.stages.observer.restore import restore
 from skewless.stages.splitter.checkpoint import Checkpoint
 from skewless.wire.changelog import decode_checkpoint, with_batch
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -260,7 +261,7 @@ def _opened(task: MergeTask, partitions: Iterable[int], group: str, transactiona
 
 def _merger(settings: PipelineSettings, group: str, checkpoints: Checkpoints) -> PartitionMerger | LoadMerger:
     if group == settings.group(LOAD_STAGE):
-        return LoadMerger(settings, checkpoints, restore_of(settings, ReadProgress()))
+        return LoadMerger(settings, checkpoints, partial(restore, settings, ReadProgress()))
     changelog = settings.topic(topology.stage(topology.RESULTS_STAGE).changelog or "")
 
     def read_changelog(partition: int, keep_value: Callable[[bytes], bool]) -> list[tuple[bytes, bytes]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from functools import partial
 
-from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.stages.built_stage import BuiltStage, restore_each
-from skewless.stages.observer.restore import restore_from
+from skewless.stages.observer.restore import restore
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.windowed_step import StateLimit
 
@@ -37,11 +36,4 @@ def build(start: StageStart) -> BuiltStage:
         topic=pipeline.topic("partials"),
     )
     progress = ReadProgress()
-    return BuiltStage(step, restore=restore_each(restore_of(pipeline, progress)), restore_progress=progress)
-
-
-def restore_of(
-    pipeline: PipelineSettings, progress: ReadProgress
-) -> Callable[[int, str | None], Sequence[tuple[bytes, bytes]]]:
-    """Return a function that restores a partition from its checkpoint."""
-    return restore_from(pipeline.kafka, pipeline.topic("observer-changelog"), pipeline.topic("partials"), progress)
+    return BuiltStage(step, restore=restore_each(partial(restore, pipeline, progress)), restore_progress=progress)

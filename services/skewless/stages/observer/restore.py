@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BadRecordError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -20,27 +21,24 @@ from skewless.wire.topic_partition import TopicPartition
 log = logging.getLogger(__name__)
 
 
-def restore_from(
-    kafka: KafkaSettings, changelog: str, partials: str, progress: ReadProgress
-) -> Callable[[int, str | None], Sequence[tuple[bytes, bytes]]]:
-    """Return a function that restores a partition from its checkpoint. The others are full names of topics."""
-
-    def restore(partition: int, checkpoint: str | None) -> Sequence[tuple[bytes, bytes]]:
-        saved = read_compacted(kafka, changelog, partition, progress=progress)
-        first, end = decode_checkpoint(checkpoint).unsaved or (0, 0)
-        if first == end:
-            return saved
-        begin, _ = OffsetReader(kafka).log_range(partials, partition)
-        if begin > first:
-            # The results do not depend on the observer, so it continues.
-            log.warning(
-                "partition %d: the records at offsets %d to %d of topic %s were deleted by its retention before they "
-                "were in the changelog, so the records of topic distribution lack their tuples",
-                partition, first, min(begin, end) - 1, partials,
-            )  # fmt: skip
-        return [*saved, *unsaved_state(_batches(kafka, TopicPartition(partials, partition), max(first, begin), end))]
-
-    return restore
+def restore(
+    pipeline: PipelineSettings, progress: ReadProgress, partition: int, checkpoint: str | None
+) -> Sequence[tuple[bytes, bytes]]:
+    """Return the state of a partition with this checkpoint."""
+    kafka, partials = pipeline.kafka, pipeline.topic("partials")
+    saved = read_compacted(kafka, pipeline.topic("observer-changelog"), partition, progress=progress)
+    first, end = decode_checkpoint(checkpoint).unsaved or (0, 0)
+    if first == end:
+        return saved
+    begin, _ = OffsetReader(kafka).log_range(partials, partition)
+    if begin > first:
+        # The results do not depend on the observer, so it continues.
+        log.warning(
+            "partition %d: the records at offsets %d to %d of topic %s were deleted by its retention before they "
+            "were in the changelog, so the records of topic distribution lack their tuples",
+            partition, first, min(begin, end) - 1, partials,
+        )  # fmt: skip
+    return [*saved, *unsaved_state(_batches(kafka, TopicPartition(partials, partition), max(first, begin), end))]
 
 
 def unsaved_state(batches: Iterable[Batch]) -> Iterator[tuple[bytes, bytes]]:
