@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def answer(
     `merged_records`), whose order then counts. Without them, records with the same id that are partitioned again are
     ordered by partition and offset. Reads the records at once. Spark finds the pairs when the rows are used.
     """
-    read = records.mapInArrow(_Reader(plan, newest), _READ).persist(StorageLevel.DISK_ONLY)
+    read = records.mapInArrow(partial(_parsed, plan=plan, newest=newest), _READ).persist(StorageLevel.DISK_ONLY)
     counts = read.groupBy("side", "partition", "reason").agg(F.count("*").alias("rows"), F.max("time").alias("time"))
     groups = counts.collect()
     rules = plan.rules
@@ -157,7 +158,7 @@ def answer(
     joined = on_time if merged is None else merged.drop(*_SOURCE_NAMES)
     ordered = joined.repartition("number", "id").sortWithinPartitions("number", "id", "side", "partition", "offset")
     paired = ordered.mapInArrow(_Pairs(plan, plan.watermarks(watermarks)), _ANSWER)
-    rows = paired.unionByName(valid.where(is_late).mapInArrow(_Late(plan), _ANSWER))
+    rows = paired.unionByName(valid.where(is_late).mapInArrow(partial(_late_outputs, plan=plan), _ANSWER))
     if merged is not None:
         rows = rows.unionByName(written_records(on_time).withColumn("decided", F.lit(True)))
     return JoinAnswer(
@@ -171,7 +172,7 @@ def answer(
 def merged_records(records: DataFrame, side: Side) -> DataFrame:
     """Convert rows of Spark's Kafka source, of left-records or right-records, to the valid records of the join."""
     columns = records.where("value is not null").select("partition", "offset", "key", "value")
-    return columns.mapInArrow(_Merged(side), _MERGED)
+    return columns.mapInArrow(partial(_merged, side=side), _MERGED)
 
 
 def written_records(valid: DataFrame) -> DataFrame:
@@ -185,24 +186,17 @@ def written_records(valid: DataFrame) -> DataFrame:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Merged:
-    """Decodes records of left-records or right-records."""
-
-    side: Side
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            offsets = batch["offset"].to_numpy()
-            rows = np.arange(len(offsets))
-            timed = read_timed_records(batch["key"].to_pylist(), batch["value"].to_pylist(), rows)
-            records, origins = timed.records, timed.origins
-            numbers = batch["partition"].take(pa.array(records.offsets))
-            read = _read_batch(self.side, numbers, offsets[records.offsets], records, numbers)
-            sources = pa.array(origins.partitions, pa.int32()), pa.array(origins.offsets, pa.int64())
-            yield pa.record_batch(
-                [*read.drop_columns(["reason"]).columns, *sources], [*_COLUMN_NAMES[:-1], *_SOURCE_NAMES]
-            )
+def _merged(batches: Batches, side: Side) -> Iterator[pa.RecordBatch]:
+    """Decode records of left-records or right-records."""
+    for batch in batches:
+        offsets = batch["offset"].to_numpy()
+        rows = np.arange(len(offsets))
+        timed = read_timed_records(batch["key"].to_pylist(), batch["value"].to_pylist(), rows)
+        records, origins = timed.records, timed.origins
+        numbers = batch["partition"].take(pa.array(records.offsets))
+        read = _read_batch(side, numbers, offsets[records.offsets], records, numbers)
+        sources = pa.array(origins.partitions, pa.int32()), pa.array(origins.offsets, pa.int64())
+        yield pa.record_batch([*read.drop_columns(["reason"]).columns, *sources], [*_COLUMN_NAMES[:-1], *_SOURCE_NAMES])
 
 
 def _with_watermark(records: DataFrame, rules: JoinRules) -> DataFrame:
@@ -216,36 +210,30 @@ def _disorder(rules: JoinRules) -> Column:
     return F.when(is_left, rules.disorder_ms(Side.LEFT)).otherwise(rules.disorder_ms(Side.RIGHT))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Parses records."""
-
-    plan: JoinPlan
-    newest: int
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        keyed = self.plan.merged is None
-        rules = {side: replace(side_rules(self.plan.sides[side]), keyed=keyed) for side in Side}
-        for mixed in batches:
-            for side in Side:
-                batch = mixed.filter(pc.equal(mixed["side"], side.value))
-                if "refused" in batch.schema.names:
-                    refused = batch.filter(batch["refused"].is_valid())
-                    reasons = refused["refused"].to_pylist()
-                    yield _invalid_batch(side, refused["partition"], refused["offset"], reasons)
-                    batch = batch.filter(batch["refused"].is_null())
-                if not batch.num_rows:
-                    continue
-                offsets = batch["offset"].to_numpy()
-                numbers = np.arange(len(offsets))
-                records, invalid = read_records(rules[side], record_columns(batch, 0), numbers, self.newest)
-                rows = records.offsets
-                partitions = batch["partition"].take(pa.array(rows))
-                numbers = self.plan.numbers(records.ids.tolist(), partitions)
-                yield _read_batch(side, partitions, offsets[rows], records, numbers)
-                bad = pa.array(sorted(invalid), pa.int64())
-                reasons = [f"{side.value}: {invalid[row]}" for row in sorted(invalid)]
-                yield _invalid_batch(side, batch["partition"].take(bad), batch["offset"].take(bad), reasons)
+def _parsed(batches: Batches, plan: JoinPlan, newest: int) -> Iterator[pa.RecordBatch]:
+    """Parse records."""
+    keyed = plan.merged is None
+    rules = {side: replace(side_rules(plan.sides[side]), keyed=keyed) for side in Side}
+    for mixed in batches:
+        for side in Side:
+            batch = mixed.filter(pc.equal(mixed["side"], side.value))
+            if "refused" in batch.schema.names:
+                refused = batch.filter(batch["refused"].is_valid())
+                reasons = refused["refused"].to_pylist()
+                yield _invalid_batch(side, refused["partition"], refused["offset"], reasons)
+                batch = batch.filter(batch["refused"].is_null())
+            if not batch.num_rows:
+                continue
+            offsets = batch["offset"].to_numpy()
+            numbers = np.arange(len(offsets))
+            records, invalid = read_records(rules[side], record_columns(batch, 0), numbers, newest)
+            rows = records.offsets
+            partitions = batch["partition"].take(pa.array(rows))
+            numbers = plan.numbers(records.ids.tolist(), partitions)
+            yield _read_batch(side, partitions, offsets[rows], records, numbers)
+            bad = pa.array(sorted(invalid), pa.int64())
+            reasons = [f"{side.value}: {invalid[row]}" for row in sorted(invalid)]
+            yield _invalid_batch(side, batch["partition"].take(bad), batch["offset"].take(bad), reasons)
 
 
 def _read_batch(side: Side, partitions: pa.Array, offsets: Any, records: Records, numbers: pa.Array) -> pa.RecordBatch:
@@ -268,22 +256,17 @@ def _invalid_batch(side: Side, partitions: pa.Array, offsets: pa.Array, reasons:
     return pa.record_batch(columns, _COLUMN_NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class _Late:
-    """Converts late records to records of `join-late`."""
-
-    plan: JoinPlan
-
-    def __call__(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            outputs: list[OutputRecord] = []
-            for (name, number), rows in _groups(batch, ["side", "partition"]):
-                side = Side(name)
-                watermarks = rows["watermark"].to_pylist()
-                outputs += late_records(
-                    side.value, _records(rows), [number] * rows.num_rows, watermarks, is_json=self.plan.is_json(side)
-                )
-            yield _answer_batch(outputs, [True] * len(outputs))
+def _late_outputs(batches: Batches, plan: JoinPlan) -> Iterator[pa.RecordBatch]:
+    """Convert late records to records of `join-late`."""
+    for batch in batches:
+        outputs: list[OutputRecord] = []
+        for (name, number), rows in _groups(batch, ["side", "partition"]):
+            side = Side(name)
+            watermarks = rows["watermark"].to_pylist()
+            outputs += late_records(
+                side.value, _records(rows), [number] * rows.num_rows, watermarks, is_json=plan.is_json(side)
+            )
+        yield _answer_batch(outputs, [True] * len(outputs))
 
 
 @dataclass(frozen=True, slots=True)
