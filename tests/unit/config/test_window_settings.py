@@ -154,8 +154,20 @@ def test_window_settings_from_the_environment_conflict_with_those_of_the_file(tm
             ],
         ),
         (
-            {"window": {"session": {}}, "emit_interval_s": 5},
-            ["aggregator.emit_interval_s: is not possible with window.session: remove one of them"],
+            {
+                "window": {"session": {}},
+                "top": {"n": 1, "by": "count"},
+                "emit_interval_s": 5,
+                "having": {"count": {"above": 1}},
+            },
+            [
+                "aggregator.top: ranks the keys of a window, and sessions differ by key: remove it, or window.session",
+                "aggregator.emit_interval_s: is not possible with window.session: remove one of them",
+                (
+                    "aggregator.having: needs emit: final, because a result that is updated may match at one time and "
+                    "not at another"
+                ),
+            ],
         ),
     ],
 )

@@ -275,28 +275,26 @@ class AggregatorSettings(SettingsModel):
         return settings
 
     @model_validator(mode="after")
-    def _one_window(self) -> AggregatorSettings:
-        if self.window_s is not None and self.window is not None:
-            raise InvalidSettingsError("window_s: has the same meaning as window.size_s: remove window_s or window")
+    def _parts_fit(self) -> AggregatorSettings:
+        if problems := list(self._problems()):
+            raise InvalidSettingsError(*problems)
+        return self
+
+    def _problems(self) -> Iterator[str]:
         if self.window_s is None and self.window is None:
-            raise InvalidSettingsError("window_s: is required, or window")
-        return self
-
-    @model_validator(mode="after")
-    def _top_has_windows(self) -> AggregatorSettings:
-        if self.top is not None and isinstance(self.windows, SessionWindows):
-            raise InvalidSettingsError(
-                "top: ranks the keys of a window, and sessions differ by key: remove it, or window.session"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _interval_has_updates(self) -> AggregatorSettings:
-        if self.emit_interval_s and isinstance(self.windows, SessionWindows):
-            raise InvalidSettingsError("emit_interval_s: is not possible with window.session: remove one of them")
-        if self.emit_interval_s and self.emit != "updates":
-            raise InvalidSettingsError(f"emit_interval_s: has no effect on emit {self.emit}: remove one of them")
-        return self
+            yield "window_s: is required, or window"
+            return
+        if self.window_s is not None and self.window is not None:
+            yield "window_s: has the same meaning as window.size_s: remove window_s or window"
+        has_sessions = isinstance(self.windows, SessionWindows)
+        if self.top is not None and has_sessions:
+            yield "top: ranks the keys of a window, and sessions differ by key: remove it, or window.session"
+        if self.emit_interval_s and has_sessions:
+            yield "emit_interval_s: is not possible with window.session: remove one of them"
+        elif self.emit_interval_s and self.emit != "updates":
+            yield f"emit_interval_s: has no effect on emit {self.emit}: remove one of them"
+        if self.having and self.emit == "updates":
+            yield "having: needs emit: final, because a result that is updated may match at one time and not at another"
 
     def _window(self) -> WindowSettings:
         return self.window or WindowSettings(size_s=self.window_s)
@@ -326,14 +324,6 @@ class AggregatorSettings(SettingsModel):
     def closed_window_retention_ms(self) -> int:
         """Event time for which closed windows are kept after their end, in milliseconds."""
         return round(self.closed_window_retention_s * 1000)
-
-    @model_validator(mode="after")
-    def _having_is_final(self) -> AggregatorSettings:
-        if self.having and self.emit == "updates":
-            raise InvalidSettingsError(
-                "having: needs emit: final, because a result that is updated may match at one time and not at another"
-            )
-        return self
 
     @field_validator("aggregates")
     @classmethod
