@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
@@ -29,12 +28,7 @@ class JsonSchemaSettings(SchemaFormatSettings):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class JsonSchemaOfRecords:
-    """A schema that exists. Records are not validated with it, because their fields are."""
-
-
-class JsonSchema(SchemaFormat[JsonSchemaOfRecords]):
+class JsonSchema(SchemaFormat[Schema]):
     """One JSON object per record, in Confluent's wire format.
 
     The schema must exist in the registry. Fields are read and checked as in the format json.
@@ -54,11 +48,11 @@ class JsonSchema(SchemaFormat[JsonSchemaOfRecords]):
         """Return a line for each field that is missing or not a path, as the format json does."""
         return Json.validate(JsonSettings(), fields)
 
-    def compile_schema(self, schema: Schema, label: str) -> JsonSchemaOfRecords:  # noqa: ARG002 - as above
-        """Return that the schema exists; see `SchemaFormat.compile_schema`."""
-        return JsonSchemaOfRecords()
+    def compile_schema(self, schema: Schema, label: str) -> Schema:  # noqa: ARG002 - there is nothing to refuse
+        """Return the schema. Records are not validated with it, because their fields are."""
+        return schema
 
-    def document(self, schema: JsonSchemaOfRecords, payload: bytes) -> bytes:  # noqa: ARG002 - as above
+    def document(self, schema: Schema, payload: bytes) -> bytes:  # noqa: ARG002 - not needed
         """Return the payload, which is JSON; see `SchemaFormat.document`."""
         return payload
 
