@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import LimitSettings
 from skewless.parsing.line_decoder import EMPTY, NOT_UTF8, too_long
-from skewless.parsing.utf8 import is_utf8
 
 _ALL_BUT_OPENINGS = bytes(set(range(256)) - set(b"[{\0"))
 _ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -53,6 +52,17 @@ def sized_values(values: Sequence[bytes | None], limit: int, invalid: Problems) 
     }
     sized = [b"" if value is None or i in invalid else value for i, value in enumerate(values)]
     return sized, b"\0".join(sized)
+
+
+def is_utf8(value: bytes) -> bool:
+    """Return whether the bytes are valid UTF-8."""
+    if value.isascii():
+        return True
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _reject_deep(candidates: Iterable[int], values: Sequence[bytes], depth: int, invalid: Problems) -> None:

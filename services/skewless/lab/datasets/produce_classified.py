@@ -15,10 +15,10 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.producer.bulk import partitions_of
 from skewless.lab.datasets.lateness import LatenessTracker
+from skewless.parsing.prevalidate import is_utf8
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
-from skewless.parsing.utf8 import is_utf8
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.join.settings import SPAN_SETTINGS
 
