@@ -91,8 +91,6 @@ COLUMNS = {
     "stages": ("stage", *STAGE_COLUMNS, "processes"),
 }
 """Columns of each view."""
-SORTED_BY = {"workers": ("number", "load"), "keys": ("name", "tuples")}
-"""What the rows of a view are sorted by: the other order, and the order in which it starts."""
 
 
 class TopApp(App[None]):

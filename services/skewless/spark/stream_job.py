@@ -8,7 +8,6 @@ offsets of the source, which name the micro-batch as complete.
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 import threading
 import time
@@ -72,8 +71,6 @@ from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint
 from skewless.times import instant_text
 from skewless.wire.offset_metadata import engine_of
 from skewless.wire.topic_partition import TopicPartition
-
-log = logging.getLogger(__name__)
 
 RECORDS_PER_BATCH = 2_000_000
 """Maximum records of a micro-batch. It bounds what a task holds, and the time for which a backlog shows no result."""
