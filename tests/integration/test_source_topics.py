@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from helpers.kafka import START_MS, Pipeline, Record, Source
 from helpers.stage_hosts import share_host
-from helpers.waiting import WAIT_S
+from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.operations.offset_range import START, source_ranges
@@ -101,6 +101,34 @@ def test_commands_of_a_pipeline_with_several_topics_name_them(
     assert reset.exit_code == 0, reset.output
     pipeline.drain()
     assert counted(pipeline) == 10
+
+
+@pytest.mark.parametrize(
+    ("topics", "transport", "plan"),
+    [(2, {"guarantee": "exactly_once"}, {}), (1, {"guarantee": "at_least_once"}, {"tuples_partitions": 1})],
+    ids=["several topics", "tuples_partitions, at least once"],
+)
+def test_source_topic_created_again_with_fewer_records_during_the_run_is_not_counted_in_addition(
+    topics: int, transport: dict[str, str], plan: dict[str, int], broker: str, tmp_path: Path
+) -> None:
+    """Kafka deletes the offsets with the topic, and the tuples do not show of which partitions they are."""
+    sources = [Source(broker, 2) for _ in range(topics)]
+    for source in sources:
+        send(source, 2, 0, 100)
+    names = [source.topic for source in sources]
+    pipeline = Pipeline(
+        broker, tmp_path, sources[0], source={"topic": None, "topics": names}, transport=transport, topics=plan
+    )
+    reader, group = OffsetReader(pipeline.settings.kafka), f"{pipeline.name}-splitter"
+    splitter = pipeline.start("splitter")
+    until(lambda: all(reader.committed(group, name).keys() == {0, 1} for name in names))
+    until(lambda: pipeline.tuples("tuples") == 100 * topics)
+    pipeline.admin.delete_topics(names[:1])[names[0]].result(WAIT_S)
+    send(Source(broker, 2, names[0]), 2, 0, 60)
+    assert splitter.wait(WAIT_S) == 3
+    again = f"topic {names[0]} was deleted and created again while group {group} was reading it"
+    assert again in (pipeline.folder / "splitter-0.log").read_text()
+    assert pipeline.tuples("tuples") == 100 * topics
 
 
 def test_topics_apply_pattern_that_matches_nothing_is_refused(broker: str, tmp_path: Path) -> None:

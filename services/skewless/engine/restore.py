@@ -60,7 +60,7 @@ class AssignmentRestorer:
         self._changelog = runtime.changelog
         self._read_topic_ids = read_topic_ids
         self.topic_ids: Mapping[str, int] = {}
-        """Ids of the input topics and of the changelog as of the last attempt, without those that are unknown."""
+        """Ids of the input topics and of the changelog as of the last attempt that knew them."""
         self._reported_topics: set[str] = set()
         """Topics without an id that were logged."""
         self.ends: dict[TopicPartition, int] = {}
@@ -168,7 +168,8 @@ class AssignmentRestorer:
 
     def _note_topic_ids(self, topic_ids: Mapping[str, int]) -> None:
         """Keep the ids of the topics, with which the checkpoints are compared."""
-        self.topic_ids = topic_ids
+        self._compare(topic_ids)
+        self.topic_ids = {**self.topic_ids, **topic_ids}
         if unknown := self.partition_counts.keys() - self.topic_ids.keys() - self._reported_topics:
             self._reported_topics |= unknown
             log.info(
@@ -177,11 +178,15 @@ class AssignmentRestorer:
             )
 
     def check_topics(self) -> None:
-        """Raise BrokerError if an input topic was created again since the last attempt."""
-        for topic, topic_id in self._read_topic_ids(self._inputs).items():
-            if self.topic_ids.get(topic, topic_id) != topic_id:
-                source = self._inputs[topic]
-                raise created_again(topic, f"while group {source.group} was reading it")
+        """Raise BrokerError if an input topic was created again since the first attempt."""
+        self._compare(self._read_topic_ids(self._inputs))
+
+    def _compare(self, topic_ids: Mapping[str, int]) -> None:
+        """Raise BrokerError if an input topic has another id than before."""
+        # No checkpoint shows this: Kafka deletes the offsets of a topic with it.
+        for topic in self._inputs.keys() & topic_ids.keys() & self.topic_ids.keys():
+            if topic_ids[topic] != self.topic_ids[topic]:
+                raise created_again(topic, f"while group {self._inputs[topic].group} was reading it")
 
     def _read(
         self, partitions: Collection[TopicPartition], serve: Callable[[], None]

@@ -147,8 +147,8 @@ def check_changelog_id(
 def created_again(topic: str, when: str) -> BrokerError:
     """Return the error for a topic that was deleted and created again."""
     return BrokerError(
-        f"topic {topic} was deleted and created again {when}. Its records before these offsets would be "
-        f"missing from the results without notice. {AGAIN.capitalize()}"
+        f"topic {topic} was deleted and created again {when}. Its records would be missing from the results, or be "
+        f"counted in addition to those of the former topic. {AGAIN.capitalize()}"
     )
 
 
