@@ -128,6 +128,10 @@ def test_source_topic_created_again_with_fewer_records_during_the_run_is_not_cou
     assert splitter.wait(WAIT_S) == 3
     again = f"topic {names[0]} was deleted and created again while group {group} was reading it"
     assert again in (pipeline.folder / "splitter-0.log").read_text()
+    restarted = pipeline.start("splitter", log=pipeline.folder / "restarted.log")
+    assert restarted.wait(WAIT_S) == 3
+    again = f"topic {names[0]} was deleted and created again after group {group} had read partition 0 up to offset 50"
+    assert again in (pipeline.folder / "restarted.log").read_text()
     assert pipeline.tuples("tuples") == 100 * topics
 
 

@@ -374,6 +374,12 @@ class Assignment:
             self._records[partition].apply(event)
         self._publish_room()
 
+    def forget_commits(self) -> None:
+        """Forget the last commits, which are deleted with their topic: the next one has all partitions."""
+        self._check_thread()
+        for record in self._records.values():
+            record.committed = None
+
     @property
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions of which no records are fetched."""

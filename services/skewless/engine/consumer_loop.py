@@ -204,9 +204,20 @@ class ConsumerThread(threading.Thread):
     def _check_topics(self) -> None:
         """End if an input topic was created again: the records before the present offsets would be skipped."""
         with suppress(UnavailableError):
-            self._restorer.check_topics()
+            try:
+                self._restorer.check_topics()
+            except BrokerError:
+                self._commit_former_offsets()
+                raise
             self._session.outage.over()  # a stage without records commits nothing, which would end it
         self._topics_checked_at = time.monotonic()
+
+    def _commit_former_offsets(self) -> None:
+        """Commit all offsets with the former ids of their topics, so that a restart is refused, too."""
+        # Kafka has deleted those of the topic with it. Without them, the next start would be one from the beginning.
+        if owned := self._assignment.partitions:
+            self._on_loop.wait(self._assignment.forget_commits)
+            self._commit(revoked=owned, within_poll=True)
 
     def _look_for_partitions(self, find_inputs: FindInputs) -> None:
         """Add input topics that exist now and did not before, and partitions that no process reads."""
@@ -319,6 +330,7 @@ class ConsumerThread(threading.Thread):
         if partition not in self._unreadable:
             failure = self._retried.failure_of(message)
             if isinstance(failure, TransactionAbortedError):
+                self._check_topics()  # a topic that was created again may end before this offset
                 raise failure
             self._unreadable[partition] = failure
 
@@ -343,7 +355,7 @@ class ConsumerThread(threading.Thread):
     def _commit(self, revoked: Collection[TopicPartition] = (), *, within_poll: bool = False) -> None:
         """Flush the step, and commit its outputs with the offsets. Then revokes partitions.
 
-        `within_poll`: the caller is a callback of the consumer.
+        `within_poll`: the caller is a callback of the consumer, or the records of the last poll are not delivered.
         """
         self._policy.begin(time.monotonic())
         with observe_duration(self._executor.statistics.commits):
