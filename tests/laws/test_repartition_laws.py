@@ -190,6 +190,23 @@ def test_repartitioned_join_second_bounded_run_does_not_take_the_earlier_end_for
     assert [pair["id"] for pair in run.join.texts("joined")] == ["a", "b"]
 
 
+def test_repartitioned_join_topics_that_grow_in_a_second_bounded_run_are_read_to_their_new_ends() -> None:
+    sources: dict[Side, list[list[Event]]] = {side: [[Event("a", 1)], []] for side in Side}
+    run = WholeRun(JoinRules(5, 0, 0), sources)
+    run.finish()
+    run.act("crash-join", Side.LEFT, 0, 0)
+    for side in Side:
+        sources[side][0] += [Event("b", 10), Event("c", 11)]
+        for act in ("crash", "read", "commit", "join"):
+            run.act(act, side, 0, 1)
+        run.act("join", side, 0, 1_000)
+    run.act("commit-join", Side.LEFT, 0, 0)
+    assert not any(run.join.step.finished(partition) for partition in JOINED.values())
+    run.finish()
+    assert_outcome(run.join, run.stages, JoinRules(5, 0, 0))
+    assert [pair["id"] for pair in run.join.texts("joined")] == ["a", "b", "c"]
+
+
 writes = st.lists(
     st.tuples(st.sampled_from(Side), st.integers(0, PARTITIONS - 1), st.lists(st.integers(0, 30), max_size=6)),
     max_size=20,

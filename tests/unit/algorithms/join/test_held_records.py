@@ -1,6 +1,9 @@
-"""Held records of an id that occurs often, against a plain list."""
+"""Held records: those of an id that occurs often against a plain list, their order, and their memory."""
 
 from __future__ import annotations
+
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -27,3 +30,31 @@ def test_held_records_of_one_id_are_claimed_by_offset_and_expire_by_time(count: 
             assert expired == [offset for offset, time in left if time < before and (offset, time) != expected]
             left = [(offset, time) for offset, time in left if time >= before and (offset, time) != expected]
         assert (len(held), held.repeated({"a"})) == (0, set())
+
+
+def test_held_records_of_several_batches_expire_by_time_and_offset() -> None:
+    held = HeldRecords()
+    for first, times in enumerate([[1, 5], [3, 5], [9]]):
+        offsets = np.arange(2 * first, 2 * first + len(times))
+        held.add(records_of([f"{offset}" for offset in offsets], np.array(times), offsets, [b""] * len(times)))
+    assert held.expire(9).offsets.tolist() == [0, 2, 1, 3]
+
+
+def test_held_records_that_found_partners_take_no_memory() -> None:
+    count, value = 10_000, b"x" * 100
+    references = sys.getrefcount(value)
+    held = HeldRecords()
+    ids = [f"{number}" for number in range(count)]
+    tracemalloc.start()
+    for batch in range(20):
+        offsets = np.arange(batch * count, (batch + 1) * count)
+        held.add(records_of(ids, np.arange(count), offsets, [value] * count))
+        slots = held.find(ids)
+        held.claim(ids)
+        held.pop_claimed(slots)
+        if batch == 4:
+            before, _ = tracemalloc.get_traced_memory()
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (held.bytes, sys.getrefcount(value)) == (0, references)
+    assert after - before < 8 * count  # an entry of the expiry queue takes 24 bytes, and 15 batches were added

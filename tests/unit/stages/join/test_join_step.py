@@ -8,7 +8,7 @@ from time import process_time
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from helpers.batches import json_values_in, reasons_in, written
@@ -19,9 +19,11 @@ from skewless.algorithms.join.held_records import BLOCK_OFFSETS
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.engine.step import HistogramSample
 from skewless.errors import BrokerError
+from skewless.parsing.batch_slices import SLICE_BYTES
 from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.stages.join.step import SILENT_MS, JoinStep
+from skewless.wire.join_changelog import held_blocks
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -55,7 +57,16 @@ def run_over(left: list[Event], right: list[Event], rules: JoinRules, acts: list
     for side in Side:
         run.read(side, 100)
     run.commit()
+    assert_no_empty_block_stays(run)
     return run
+
+
+def assert_no_empty_block_stays(run: JoinRun) -> None:
+    """Assert that two commits after a restart have removed all blocks without held records."""
+    run.crash()
+    for _ in range(2):
+        run.commit()
+    assert all(bitmap for side in Side for bitmap in held_blocks(run.changelog.items(), side.value, 10**6).values())
 
 
 def outcome(run: JoinRun) -> Answer:
@@ -79,6 +90,12 @@ def test_join_step_any_reading_commits_and_crashes_emits_the_definition_once(
 
 
 @given(left=logs, right=logs, disorder=st.tuples(st.integers(0, 8), st.integers(0, 8)), acts=acts)
+@example(  # the changes that belong to no commit are in a block that an earlier process has committed
+    left=[Event("a", 10), Event("b", 11)],
+    right=[Event("a", 12)],
+    disorder=(0, 0),
+    acts=[(LEFT, 1), "commit", "crash", (LEFT, 1), "publish"],
+)
 def test_join_step_at_least_once_repeats_outputs_and_never_emits_a_false_one(
     left: list[Event], right: list[Event], disorder: tuple[int, int], acts: list[object]
 ) -> None:
@@ -179,6 +196,7 @@ def test_join_step_late_record_is_emitted_with_watermark_and_takes_no_part() -> 
         (OutputRecord("any", b'{"id": "a"}', key=b"a"), "time"),
         (OutputRecord("any", b'{"id": "a", "time": "soon"}', key=b"a"), "time"),
         (record("a", -1), "time before time.earliest"),
+        (record("a", 10**13 + 1), "time after time.latest"),
         (record("a", NOW + 1001), "time too far ahead of the clock"),
         (OutputRecord("any", b'{"id": "a", "time": 1}', key=b"b"), "the record key is not the id"),
         (OutputRecord("any", b'{"id": "a", "time": 1}'), "the record key is not the id"),
@@ -196,6 +214,15 @@ def test_join_step_invalid_record_is_a_dead_letter_with_its_side_and_the_others_
     assert reason in found
     assert run.step.watermark(PARTITIONS[RIGHT]) == 7
     assert len(written(run.append(LEFT, record("a", 5), record("b", 7)), "joined")) == 2
+
+
+def test_join_step_invalid_record_of_a_large_batch_is_a_dead_letter_with_its_offset() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    large = [record(f"{number}", 1, padding="x" * 250_000) for number in range(9)]
+    outputs = run.append(LEFT, *large, record("", 1))
+    assert sum(len(each.value or b"") for each in large) > SLICE_BYTES
+    ((offset, _),) = reasons_in(written(outputs, "dead-letters"))
+    assert offset == 9
 
 
 ELSEWHERE = {LEFT: {"from": "record_key"}, RIGHT: {"header": "id"}}
@@ -244,12 +271,14 @@ def test_join_step_time_a_day_ahead_and_back_makes_the_records_between_late() ->
     assert [output.topic for output in outputs] == ["join-late", "unmatched-left"]
 
 
-def test_join_step_silent_side_decides_nothing_and_is_visible() -> None:
+@pytest.mark.parametrize("passed", [10**6, -(10**6)], ids=["", "clock set back"])
+def test_join_step_silent_side_decides_nothing_and_is_visible(passed: int) -> None:
     run = JoinRun(step_rules(PLAIN))
     run.append(LEFT, *(record(f"{time}", time) for time in range(100)))
-    for _ in range(3):
-        run.now += 10**6
-        assert written(run.flush(at_end=[RIGHT]), "unmatched-left") == []
+    assert written(run.flush(at_end=[RIGHT]), "unmatched-left") == []
+    assert run.metrics()["skewless_join_silent_partitions", "right"] == 0
+    run.now += passed
+    assert written(run.flush(at_end=[RIGHT]), "unmatched-left") == []
     samples = run.metrics()
     assert [samples["skewless_join_silent_partitions", side.value] for side in Side] == [0, 1]
     assert samples["skewless_join_held_records", "left"] == 100
@@ -282,6 +311,9 @@ def test_join_step_idle_side_follows_the_other_one_and_older_records_are_late_af
     run.now += 1000
     run.commit(at_end=[RIGHT])
     assert [unmatched["id"] for unmatched in run.texts("unmatched-left")] == ["a"]
+    run.now += SILENT_MS
+    run.commit(at_end=[RIGHT])
+    assert run.step.waiting == ()  # b waits, but not for the idle side
     run.crash()
     outputs = run.append(RIGHT, record("a", 12), record("b", 21))
     assert [output.topic for output in outputs] == ["join-late", "joined"]
@@ -345,9 +377,20 @@ def test_join_step_bounded_run_ends_with_both_sides() -> None:
     run.append(RIGHT, record("b", 11))
     run.commit(at_end=[LEFT])
     assert not run.step.finished(PARTITIONS[LEFT])
+    run.step.end_of_partition(PARTITIONS[RIGHT], run.now)
+    assert not run.step.finished(PARTITIONS[LEFT])  # both records are held until the flush
     run.commit(at_end=[LEFT, RIGHT])
     assert [run.step.finished(partition) for partition in PARTITIONS.values()] == [True, True]
     assert [len(run.texts(topic)) for topic in ("unmatched-left", "unmatched-right", "joined")] == [1, 1, 0]
+
+
+def test_join_step_bounded_run_reads_a_topic_on_whose_times_are_far_behind_the_end_of_the_other_one() -> None:
+    run = JoinRun(step_rules(PLAIN, drain=True, max_drift_ms=100))
+    run.append(LEFT, record("a", 10))
+    for time in (10, 500, 1_000):
+        run.append(RIGHT, record(f"{time}", time))
+        run.commit(at_end=[LEFT])
+        assert run.step.blocked == frozenset()
 
 
 def test_join_step_partition_without_its_opposite_is_refused() -> None:
@@ -375,6 +418,9 @@ def test_join_step_number_of_which_everything_is_read_holds_no_other_one_back() 
             step.end_of_partition(partitions[side, 0], NOW + second)
         list(step.flush(NOW + second))
     assert read == {LEFT: 200, RIGHT: 200}
+    step.records_in_flight(partitions[RIGHT, 0])
+    list(step.flush(NOW))
+    assert step.blocked == {partitions[side, 1] for side in Side}
 
 
 def test_join_step_full_buffer_blocks_all_but_the_slowest_partition() -> None:
@@ -382,6 +428,8 @@ def test_join_step_full_buffer_blocks_all_but_the_slowest_partition() -> None:
     run.append(RIGHT, record("x", 0))
     run.append(LEFT, *(record(f"{time}", time) for time in range(12)))
     assert run.step.blocked == {PARTITIONS[LEFT]}
+    samples = run.metrics()
+    assert [samples["skewless_join_paused_partitions", side.value] for side in Side] == [1, 0]
     run.append(RIGHT, record("y", 50))
     assert run.step.blocked == frozenset()
     assert run.step.stalled is None
@@ -411,6 +459,14 @@ def test_join_step_window_that_does_not_fit_stops_with_the_settings() -> None:
     run.append(LEFT, *(record(f"l{number}", 0) for number in range(4)))
     assert run.step.blocked == set(PARTITIONS.values())
     assert "join.buffer_records" in (run.step.stalled or "")
+    run.flush(at_end=Side)
+    run.now += SILENT_MS
+    run.flush(at_end=Side)
+    assert run.step.waiting
+    run.step.revoke(PARTITIONS[RIGHT])
+    samples = run.metrics()
+    assert (run.step.blocked, run.step.stalled, run.step.waiting) == (frozenset(), None, ())
+    assert samples["skewless_join_silent_partitions", "left"] == 0
 
 
 def test_join_step_partition_far_ahead_waits_for_the_slowest() -> None:

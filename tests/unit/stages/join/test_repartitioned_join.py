@@ -66,6 +66,7 @@ def test_repartitioned_join_silent_topic_of_which_a_partition_is_active_waits_fo
     stages.join.now += SILENT_MS
     stages.run()
     assert ids(stages.join, "unmatched-left") == []
+    stages.join.step.up_to_date(PARTITIONS[RIGHT], stages.join.now)
     assert not stages.join.step.idle(PARTITIONS[RIGHT])
     (waiting,) = stages.join.step.waiting
     assert waiting.endswith("read, in partition 1: write to it, or wait for join.idle_timeout_s")
@@ -85,6 +86,27 @@ def test_repartitioned_join_records_after_a_silence_wait_again_before_their_repo
     stages.write(LEFT, 0, record("d", 3000))
     stages.join.read(LEFT, 10)
     stages.join.commit()
+    stages.run()
+    assert ids(stages.join, "joined") == ["b"]
+    assert stages.join.texts("join-late") == []
+
+
+def test_repartitioned_join_report_after_a_silence_without_a_record_holds_the_other_topic_back() -> None:
+    """The first record after the silence is late, so the report is the only one that the join reads."""
+    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
+    stages.write(RIGHT, 0, record("x", 1000))
+    stages.write(LEFT, 0, record("a", 1000))
+    stages.join.now += TIMEOUT_MS
+    stages.write(RIGHT, 0)
+    stages.write(LEFT, 0, record("b", 1000))
+    stages.run()
+    assert stages.join.step.idle(PARTITIONS[RIGHT])
+    stages.write(RIGHT, 0, record("old", 500))
+    stages.join.read(RIGHT, 1)
+    stages.write(LEFT, 0, record("d", 3000))
+    stages.join.read(LEFT, 10)
+    stages.join.commit()
+    stages.write(RIGHT, 0, record("b", 1001))
     stages.run()
     assert ids(stages.join, "joined") == ["b"]
     assert stages.join.texts("join-late") == []

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 import pytest
+from confluent_kafka import Message
 
 from helpers.join_stage import PARTITIONS, TOPICS, step_rules
 from skewless.algorithms.join.window_join import Side
@@ -12,7 +16,8 @@ from skewless.errors import BrokerError
 from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.parsing.join_records import side_rules
 from skewless.stages.join import restore
-from skewless.stages.join.restore import _records, restore_from
+from skewless.stages.join.restore import _batches, _records, restore_from
+from skewless.wire.join_changelog import Block, block_record
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -48,3 +53,47 @@ def test_join_restore_asks_for_processed_partitions_in_a_bounded_run_only(
     restored = restore_from(SETTINGS.kafka, "ads.join-changelog", rules, writers, ReadProgress())
     restored(PARTITIONS[Side.LEFT], "[1]")
     assert found == asked
+
+
+def test_join_restore_returns_empty_blocks_so_that_they_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = block_record(0, Block("left", 3, 1, b"", b""))
+    monkeypatch.setattr(restore, "read_compacted", lambda *_: [(empty.key, empty.value)])
+    rules = step_rules(SETTINGS.joined.rules())
+    restored = restore_from(SETTINGS.kafka, "ads.join-changelog", rules, None, ReadProgress())
+    assert restored(PARTITIONS[Side.LEFT], "[1, null, 1]").empty_blocks == [3]
+
+
+class Log:
+    """A topic whose log starts at offset 5, and which lacks offset 8."""
+
+    def __init__(self, _kafka: object) -> None:
+        pass
+
+    def log_range(self, _topic: str, _partition: int) -> tuple[int, int]:
+        return 5, 10
+
+
+def read_log(_kafka: object, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, list[Message]]]:
+    for partition, (first, end) in ranges.items():
+        yield partition, [Message(topic=topic, partition=partition, offset=at) for at in range(first, end) if at != 8]
+
+
+@pytest.mark.parametrize(
+    ("held", "problem"),
+    [([5, 7], None), ([4, 7], "they begin at offset 4, log start offset is 5"), ([6, 8, 9], "lacks 1 .* offset 8")],
+)
+def test_join_restore_reads_the_held_offsets_or_names_those_that_are_gone(
+    monkeypatch: pytest.MonkeyPatch, held: list[int], problem: str | None
+) -> None:
+    monkeypatch.setattr(restore, "OffsetReader", Log)
+    monkeypatch.setattr(restore, "read_ranges", read_log)
+
+    def read() -> list[int]:
+        batches = _batches(SETTINGS.kafka, TopicPartition("views", 1), np.array(held))
+        return [offset for batch in batches for offset in batch.offsets]
+
+    if problem is None:
+        assert read() == held
+    else:
+        with pytest.raises(BrokerError, match=problem):
+            read()

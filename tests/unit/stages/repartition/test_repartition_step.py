@@ -13,6 +13,7 @@ from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_stage import NOW, JoinRun, record, step_rules
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.parsing.batch_slices import SLICE_BYTES
 from skewless.stages.join.step import SILENT_MS
 from skewless.stages.repartition.step import RepartitionRules, RepartitionStep
 from skewless.wire.record import OutputRecord
@@ -70,6 +71,13 @@ def test_repartition_invalid_record_is_a_dead_letter_with_its_side() -> None:
     reasons = [reason for _, reason in reasons_in(written(outputs, "dead-letters"))]
     assert reasons == ["left: empty record", "left: empty id"]
     assert len(written(outputs, "left-records")) == 2
+
+
+def test_repartition_invalid_record_of_a_large_batch_is_a_dead_letter_with_its_offset() -> None:
+    large = [record(f"{number}", 5, padding="x" * 250_000) for number in range(9)]
+    outputs = feed(left_stage(), 0, *large, record("", 6))
+    assert sum(len(each.value or b"") for each in large) > SLICE_BYTES
+    assert reasons_in(written(outputs, "dead-letters")) == [(9, "left: empty id")]
 
 
 def test_repartition_changed_watermarks_are_reported_to_all_partitions_before_a_commit() -> None:
