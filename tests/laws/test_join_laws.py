@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +79,10 @@ class Reader:
             records = columns([self.logs[side][at] for at in sorted(held)], sorted(held))
             starts.append((self.join.state(side), records))
         self.join = WindowJoin(self.rules, *starts)
+
+    def pair_times(self, side: Side) -> list[int]:
+        """Return the times that the records of one side have in the pairs so far."""
+        return [self.logs[side][pair[0 if side is Side.LEFT else 1]].time for pair in self.pairs]
 
     def answer(self) -> Answer:
         assert len(set(self.pairs)) == len(self.pairs)
@@ -154,19 +159,27 @@ def test_join_pairs_are_out_of_order_by_at_most_the_larger_bound(
     reader = Reader(rules, {Side.LEFT: left, Side.RIGHT: right})
     for batch in batches(reader.logs, order):
         reader.feed(batch)
-    times = [left[at].time for at, _ in reader.pairs]
-    disorder = max((max(times[: at + 1]) - time for at, time in enumerate(times)), default=0)
-    assert disorder <= rules.pair_disorder_ms
+    for side in Side:
+        times = reader.pair_times(side)
+        disorder = max((max(times[: at + 1]) - time for at, time in enumerate(times)), default=0)
+        assert disorder <= rules.pair_disorder_ms(side)
 
 
-def test_join_one_millisecond_less_than_the_larger_bound_is_too_little() -> None:
-    rules = JoinRules(apart_ms=5, left_disorder_ms=0, right_disorder_ms=3)
-    left = [Event("a", 0), Event("b", 8)]
-    right = [Event("b", 8), Event("a", 5)]
+@pytest.mark.parametrize(
+    ("side", "left", "right"),
+    [
+        (Side.LEFT, [Event("a", 0), Event("b", 8)], [Event("b", 8), Event("a", 5)]),
+        (Side.RIGHT, [Event("b", 2), Event("a", 0)], [Event("a", 0), Event("b", 7)]),
+    ],
+)
+def test_join_one_millisecond_less_than_the_larger_bound_is_too_little(
+    side: Side, left: list[Event], right: list[Event]
+) -> None:
+    rules = JoinRules(apart_ms=5, left_disorder_ms=2, right_disorder_ms=3)
     reader = Reader(rules, {Side.LEFT: left, Side.RIGHT: right})
-    for batch in batches(reader.logs, []):
+    for batch in batches(reader.logs, [(side, 2)]):
         reader.feed(batch)
-    assert [left[at].time for at, _ in reader.pairs] == [rules.pair_disorder_ms, 0]
+    assert reader.pair_times(side) == [rules.pair_disorder_ms(side), 0]
 
 
 @given(

@@ -29,6 +29,7 @@ from skewless.algorithms.aggregates import (
 )
 from skewless.algorithms.aggregates.having import is_comparable
 from skewless.algorithms.grouping.key import KeyGrouping
+from skewless.algorithms.join.window_join import Side
 from skewless.algorithms.ranking import Ranking
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.value_type import ValueType
@@ -45,7 +46,7 @@ from skewless.settings_base import InvalidSettingsError, SettingsModel, TopicNam
 from skewless.sql.table import ResultTable, top_table
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.enricher.settings import EnrichSettings
-from skewless.stages.join.settings import JoinSettings
+from skewless.stages.join.settings import SPAN_SETTINGS, JoinSettings
 from skewless.stages.mirror.settings import MirrorSettings
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
@@ -751,12 +752,14 @@ class PipelineSettings(SettingsModel):
                 "bounds the disorder of its pairs. Aggregate the topic in a pipeline of its own"
             )
             return
-        required_ms = join.rules().pair_disorder_ms
+        field = self.splitter.time.field
+        side = Side.RIGHT if str(field).startswith("right") else Side.LEFT
+        required_ms = join.rules().pair_disorder_ms(side)
         if self.event_time.lateness_ms < required_ms:
             yield (
                 f"event_time.allowed_lateness_s: is {self.event_time.allowed_lateness_s:g}, set at least "
-                f"{required_ms / 1000:g}: pairs are out of order by up to join.sync_delay_s, or join.window_s - "
-                "join.apart_s, so some would be late"
+                f"{required_ms / 1000:g}: by {field or 'left_time'}, pairs are out of order by up to "
+                f"{SPAN_SETTINGS[side.opposite]}, or {SPAN_SETTINGS[side]} - join.apart_s, so some would be late"
             )
 
     @property

@@ -117,14 +117,29 @@ def test_settings_joined_topic_of_the_pipeline_itself_is_refused(side: str) -> N
         PipelineSettings.model_validate(BASE | {"join": join})
 
 
-def test_settings_pairs_as_source_require_the_lateness_of_pairs() -> None:
+@pytest.mark.parametrize(
+    ("field", "required_s", "reason"),
+    [
+        (None, 8, "by left_time, pairs are out of order by up to join.sync_delay_s, or join.window_s - join.apart_s"),
+        ("left.t", 8, "by left.t, pairs"),
+        ("right_time", 9, "by right_time, pairs are out of order by up to join.window_s, or join.sync_delay_s - "),
+        ("right.t", 9, "by right.t, pairs"),
+    ],
+)
+def test_settings_pairs_as_source_require_the_lateness_of_pairs(
+    field: str | None, required_s: int, reason: str
+) -> None:
     join = JOIN | {"sync_delay_s": 3, "window_s": 9}
-    pairs = {"name": "p", "source": {"topic": "p.joined"}, "join": join}
-    with pytest.raises(ValidationError, match=r"event_time\.allowed_lateness_s: is 7\.999, set at least 8"):
-        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": 7.999}})
-    assert (
-        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": 8}}).topic("source") == "p.joined"
-    )
+    splitter = {"key": {"field": "id"}, "time": {"field": field}}
+    pairs = {"name": "p", "source": {"topic": "p.joined"}, "join": join, "splitter": splitter}
+    problem = f"event_time.allowed_lateness_s: is {required_s - 0.001}, set at least {required_s}: {reason}"
+    with pytest.raises(ValidationError, match=re.escape(problem)):
+        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": required_s - 0.001}})
+    valid = PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": required_s}})
+    assert valid.topic("source") == "p.joined"
+
+
+def test_settings_pairs_of_no_join_are_refused_as_source() -> None:
     with pytest.raises(ValidationError, match=r"source\.topic: p\.joined is one of the pipeline's own"):
         PipelineSettings.model_validate({"name": "p", "source": {"topic": "p.joined"}})
 

@@ -50,13 +50,11 @@ class JoinRules(NamedTuple):
     right_disorder_ms: int
     """The same for right records."""
 
-    @property
-    def pair_disorder_ms(self) -> int:
-        """Largest time by which the left record of a pair may be older than that of a pair before it."""
-        # A pair is emitted when its later read record is. If that is the right one, the pairs before it end at most
-        # at its time plus the disorder of the right log. If it is the left one, they begin at most at its time plus the
-        # disorder of the left log.
-        return max(self.apart_ms + self.right_disorder_ms, self.left_disorder_ms)
+    def pair_disorder_ms(self, side: Side) -> int:
+        """Return the largest time by which a pair may be older than one before it, by the times of this side."""
+        # A pair is emitted when its later read record is. The records of earlier pairs in the same log are newer by at
+        # most its disorder. Those in the other log are at most `apart_ms` away from their partners.
+        return max(self.disorder_ms(side), self.apart_ms + self.disorder_ms(side.opposite))
 
     @property
     def retention_ms(self) -> int:
