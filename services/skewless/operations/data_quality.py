@@ -274,6 +274,7 @@ def _warnings_of_join(
     quality: DataQuality, settings: PipelineSettings, max_late_share: float
 ) -> Iterator[tuple[str, str]]:
     join = settings.join
+    silence = ", unless their partition was silent for join.idle_timeout_s: then only a longer one helps"
     for name, side in quality.late_sides.items():
         if join is not None and side.has_too_many(max_late_share):
             setting = _TOLERANCES[name]
@@ -282,6 +283,7 @@ def _warnings_of_join(
             line = (
                 f"{side.records:,} recent records of join.{name} are late, and take no part in the join; with "
                 f"join.{setting}: {required_s:.15g} instead of {current_s:.15g}, none of them would be late"
+                f"{silence if join.idle_timeout_s else ''}"
             )
             yield f"late {name}", line
 

@@ -107,6 +107,12 @@ def test_warnings_late_right_records_name_the_delay_which_is_apart_by_default() 
     assert line.endswith("with join.sync_delay_s: 5.3 instead of 5, none of them would be late")
 
 
+def test_warnings_late_records_of_a_join_name_the_idle_timeout_if_they_may_be_late_because_of_it() -> None:
+    with_timeout = settings(join={**SIDES, "apart_s": 5, "idle_timeout_s": 30})
+    (line,) = warnings(DataQuality(late_sides={"left": LateSide(100, 0, 250)}), with_timeout, 0.001).values()
+    assert line.endswith(", unless their partition was silent for join.idle_timeout_s: then only a longer one helps")
+
+
 def test_warnings_name_the_commonest_reason_with_its_newest_record() -> None:
     reasons = Reasons([invalid("no key", 1), invalid("no time", 2), None, invalid("no key", 3), invalid("no time", 4)])
     reasons.add(invalid("no key", 5))
