@@ -218,7 +218,7 @@ class EventTimeSettings(SettingsModel):
     )
     idle_timeout_s: float | None = Field(
         30.0,
-        gt=0,
+        ge=0.001,
         le=315_360_000_000,
         description="Seconds without records that have an event time, after which a source partition is idle: it does "
         "not hold windows open any more. null: never.",

@@ -6,7 +6,14 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from skewless.parsing.field_settings import FieldRef, HeaderName, KeySettings, LimitSettings, TimeSettings
+from skewless.parsing.field_settings import (
+    FieldRef,
+    HeaderName,
+    KeySettings,
+    LimitSettings,
+    RecordLimitSettings,
+    TimeSettings,
+)
 from skewless.parsing.formats import BUILT_IN
 from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.settings import FormatChoice, ParsingSettings
@@ -60,13 +67,14 @@ class JoinSideSettings(SettingsModel):
     format: FormatChoice = JsonSettings()
     id: JoinIdSettings = JoinIdSettings.model_validate({})
     time: TimeSettings = TimeSettings()
-    limits: LimitSettings = LimitSettings()
+    limits: RecordLimitSettings = RecordLimitSettings()
 
     @property
     def parsing(self) -> ParsingSettings:
         """Settings of the parser: the id is the key, and a record has no values."""
         key = KeySettings.model_validate({"from": self.id.from_, "field": self.id.field, "header": self.id.header})
-        return _JoinParsing.model_construct(format=self.format, key=key, values={}, time=self.time, limits=self.limits)
+        limits = LimitSettings.model_validate(self.limits.model_dump())
+        return _JoinParsing.model_construct(format=self.format, key=key, values={}, time=self.time, limits=limits)
 
     @model_validator(mode="after")
     def _fits_together(self) -> JoinSideSettings:

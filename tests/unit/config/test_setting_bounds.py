@@ -110,6 +110,14 @@ def test_settings_source_topic_of_the_pipeline_itself_is_refused(topic: str) -> 
         PipelineSettings.model_validate(BASE | {"source": {"topic": f"p.{topic}"}})
 
 
+@pytest.mark.parametrize("section", ["event_time", "join"])
+def test_settings_idle_timeout_that_rounds_to_zero_is_refused(section: str) -> None:
+    document = BASE | {"join": JOIN}
+    timeout = {section: document.get(section, {}) | {"idle_timeout_s": 0.0004}}
+    with pytest.raises(ValidationError, match=rf"{section}\.idle_timeout_s"):
+        PipelineSettings.model_validate(document | timeout)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_settings_joined_topic_of_the_pipeline_itself_is_refused(side: str) -> None:
     join = JOIN | {side: {"topic": "p.late", "id": {"field": "id"}}}

@@ -53,7 +53,7 @@ class JoinSettings(SettingsModel):
     )
     idle_timeout_s: float | None = Field(
         None,
-        gt=0,
+        ge=0.001,
         le=315_360_000,
         description="Seconds without valid records after which a partition that was read to its end no longer holds "
         "the join back. Older records that follow are late. null: a silent partition stops the join.",
