@@ -288,6 +288,8 @@ the test checks results of an aggregation, and without source.topic there is non
 the test would write into {{ .Values.source.topic }}, which the pipeline writes itself
 {{- else if $aggregator.having -}}
 the test cannot check results that pipeline.aggregator.having leaves out
+{{- else if $aggregator.top -}}
+keys of the test would take the ranks of others in pipeline.aggregator.top
 {{- else if not (default "count" $aggregator.aggregates | toJson | contains (quote "count")) -}}
 the test checks counts, and pipeline.aggregator.aggregates does not contain count
 {{- else if dig "splitter" "python" "" .Values.pipeline -}}

@@ -78,6 +78,8 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
         raise ConfigurationError(
             f"aggregator.having: the smoke test cannot check results that it leaves out: {INSTEAD}"
         )
+    if settings.aggregator.top:
+        raise ConfigurationError(f"aggregator.top: keys of the smoke test would take the ranks of others: {INSTEAD}")
     if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     parser, offsets = RecordParser(settings.splitter), OffsetReader(settings.kafka)

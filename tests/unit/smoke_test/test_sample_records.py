@@ -104,10 +104,18 @@ def test_smoke_test_ignores_event_times_that_the_splitter_refuses() -> None:
     assert check._event_times(RecordParser(settings).parse(records), rules, AT) == [AT, AT + 10]
 
 
-def test_smoke_test_of_results_that_may_be_left_out_is_refused() -> None:
-    aggregator = {"emit": "final", "having": {"count": {"at_least": 2}}}
+@pytest.mark.parametrize(
+    ("aggregator", "reason"),
+    [
+        ({"emit": "final", "having": {"count": {"at_least": 2}}}, r"having: the smoke test cannot check"),
+        ({"top": {"n": 3, "by": "count"}}, r"top: keys of the smoke test would take the ranks of others"),
+    ],
+)
+def test_smoke_test_of_results_that_it_cannot_check_or_changes_is_refused(
+    aggregator: dict[str, Any], reason: str
+) -> None:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "aggregator": aggregator})
-    with pytest.raises(ConfigurationError, match=r"^aggregator\.having: the smoke test cannot check"):
+    with pytest.raises(ConfigurationError, match=rf"^aggregator\.{reason}"):
         check.run(settings, 10, "check", 1.0)
 
 
