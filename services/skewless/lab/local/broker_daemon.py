@@ -21,7 +21,7 @@ import psutil
 
 from skewless.errors import BrokerError, ConfigurationError, SkewlessError, UnreachableError
 from skewless.lab.local.broker import STOP_TIMEOUT_S, Broker
-from skewless.lab.local.folders import create_writable, file_lock, state_folder
+from skewless.lab.local.folders import file_lock, open_writable, state_folder
 from skewless.lab.local.kafka_process import READY_TIMEOUT_S
 
 TICK_S = 0.05
@@ -92,10 +92,9 @@ def _write_state(state: State) -> None:
 
 def start_daemon(folder: Path | None, port: int | None) -> State:
     """Start a daemon that outlives this process, and wait until its broker answers."""
-    create_writable(state_folder())
     log = state_folder() / "keeper.log"
     arguments = json.dumps({"folder": str(folder) if folder else None, "port": port})
-    with log.open("wb") as output:
+    with open_writable(log, "w") as output:
         daemon = subprocess.Popen(  # noqa: S603 - no shell
             [sys.executable, "-m", __spec__.name, arguments],
             stdin=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, TextIO
 
 from skewless.errors import ConfigurationError
 
@@ -28,20 +29,18 @@ def state_folder() -> Path:
     return Path(base) / "skewless" if base else cache_folder()
 
 
-def create_writable(folder: Path) -> None:
-    """Create a folder for state or a cache unless it exists. Raises ConfigurationError if it cannot be written."""
-    reason = "is not writable"
+def open_writable(path: Path, mode: Literal["a", "w"]) -> TextIO:
+    """Open a file of state or of a cache, and create its folder. Raises ConfigurationError if it cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open(mode)
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
-        reason = f"cannot be created ({error.strerror})"
+        reason = error.strerror
     raise ConfigurationError(
-        f"{folder}: {reason}: set XDG_STATE_HOME (state of running processes) and SKEWLESS_CACHE (downloads) to "
-        "folders that this user can write"
+        f"{path}: cannot be written ({reason}): set XDG_STATE_HOME (state of running processes) and SKEWLESS_CACHE "
+        "(downloads) to folders whose files this user can write"
     )
 
 
@@ -58,7 +57,6 @@ def create_named(name: str, folder: Path) -> None:
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on the file `path`; waits for it. The kernel releases it when the process ends."""
-    create_writable(path.parent)
-    with path.open("w") as file:
+    with open_writable(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import FencedError
 from skewless.kafka.admin.client import Admin
-from skewless.lab.local.folders import create_writable, file_lock, state_folder
+from skewless.lab.local.folders import file_lock, open_writable, state_folder
 
 KEPT_S = 300.0
 """Time for which the file of an ended command is kept: the maximum of `transport.session_timeout_s`."""
@@ -59,8 +59,7 @@ def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[
     """
     pid, cluster = os.getpid(), Admin(settings.kafka).cluster_id()
     path = _folder() / f"{settings.full_name}.{pid}.json"
-    create_writable(path.parent)
-    with path.open("a") as file:
+    with open_writable(path, "a") as file:
         if _is_locked(file.fileno()):
             raise FencedError(
                 f"this process runs pipeline {settings.full_name} already: end that run before the next one"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import psutil
@@ -16,8 +18,20 @@ from skewless.lab.local.folders import file_lock
 def test_file_lock_in_a_folder_that_cannot_exist_names_the_variables(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(ConfigurationError, match=r"file/state: cannot be created .* XDG_STATE_HOME .* SKEWLESS_CACHE"),
+        pytest.raises(ConfigurationError, match=r"state/lock: cannot be written .* XDG_STATE_HOME .* SKEWLESS_CACHE"),
         file_lock(tmp_path / "file" / "state" / "lock"),
+    ):
+        pass
+
+
+def test_file_lock_whose_file_belongs_to_another_user_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, _mode: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "open", refuse)  # tests may run as root, who may write each file
+    with (
+        pytest.raises(ConfigurationError, match=r"p\.lock: cannot be written \(Permission denied\): .*XDG_STATE_HOME"),
+        file_lock(tmp_path / "up" / "p.lock"),
     ):
         pass
 
