@@ -18,7 +18,7 @@ same error of a connection every 30 s, although it reconnects at least once per 
 CHECK_S = 5.0
 """Maximum time after which the state of the outages is checked."""
 REPORT_S = 60.0
-"""Interval of the lines during an outage."""
+"""Minimum time from a line to a failure that is logged in the same outage."""
 _LINE = re.compile(r"(?P<facility>[A-Z][A-Z_]+|consumer)(?: \[.*?\])*?: (?P<text>.*)", re.DOTALL)
 _BROKER = re.compile(r"(?:^|//|: )((?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+)(?=[/:])")
 _COORDINATOR = re.compile(r"(GroupCoordinator|TxnCoordinator)\b")
@@ -83,7 +83,7 @@ class Outages:
                     logging.INFO,
                     f"connections to {kind[1]} no longer fail: no failure for {QUIET_S:g} s, after {failures}",
                 )
-            elif now - state.reported >= REPORT_S:
+            elif state.last - state.reported >= REPORT_S:
                 state.reported = now
                 yield logging.WARNING, f"connections to {kind[1]} still fail: {failures}"
 
