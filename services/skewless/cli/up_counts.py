@@ -12,6 +12,7 @@ import click
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import SkewlessError
+from skewless.kafka.broker_watch import BrokerWatch
 from skewless.kafka.consumer.offsets import OffsetReader, uncommitted_records
 from skewless.operations.data_quality import (
     MAX_LATE_SHARE,
@@ -30,24 +31,26 @@ PERIOD_MS = 300_000
 
 
 @contextlib.contextmanager
-def warning_of_rejected_records(settings: PipelineSettings) -> Iterator[None]:
+def warning_of_rejected_records(settings: PipelineSettings, brokers: BrokerWatch) -> Iterator[None]:
     """Print a warning when the share of late tuples or invalid records becomes too large, until the end of the block.
 
     The records are read in another thread, because a broker that is away may not delay restarts of processes.
     """
     ended = threading.Event()
-    threading.Thread(target=_watch, args=(settings, ended), name="rejected records", daemon=True).start()
+    threading.Thread(target=_watch, args=(settings, brokers, ended), name="rejected records", daemon=True).start()
     try:
         yield
     finally:
         ended.set()
 
 
-def _watch(settings: PipelineSettings, ended: threading.Event) -> None:
+def _watch(settings: PipelineSettings, brokers: BrokerWatch, ended: threading.Event) -> None:
     needed = {row.name for row in topology.needed_topics(settings)}
     topics = {name: settings.topic(name) for name in QUALITY_TOPICS if name in needed}
     started, previous = time.monotonic(), dict[str, str]()
     while not ended.wait(INTERVAL_S):
+        if brokers.is_away:  # a new client would report it again
+            continue
         with contextlib.suppress(SkewlessError):  # the stages report a broker that does not answer
             elapsed_ms = round(1000 * (time.monotonic() - started))
             since_ms = time.time_ns() // 1_000_000 - min(PERIOD_MS, elapsed_ms)

@@ -20,6 +20,11 @@ class BrokerWatch:
         self._lost_at: float | None = time.monotonic()  # the first request connects
         self._is_reported = False
 
+    @property
+    def is_away(self) -> bool:
+        """Whether no broker has answered since a connection was lost, or since the start."""
+        return self._lost_at is not None
+
     def poll(self) -> str | None:
         """Return a line when no broker has answered for `REPORTED_S` seconds, and when one answers again.
 

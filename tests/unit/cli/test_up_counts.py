@@ -12,7 +12,39 @@ import pytest
 from skewless.cli import up_counts
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import UnreachableError
+from skewless.kafka.broker_watch import BrokerWatch
 from skewless.operations.data_quality import cause_without_tuples
+
+
+class Brokers(BrokerWatch):
+    """Brokers that do not answer the first few times."""
+
+    def __init__(self, looks_away: int = 0) -> None:
+        self.looks_away = looks_away
+
+    @property
+    def is_away(self) -> bool:
+        self.looks_away -= 1
+        return self.looks_away >= 0
+
+
+def settings() -> PipelineSettings:
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}})
+
+
+def test_warnings_while_no_broker_answers_are_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, ended, looks = Brokers(looks_away=3), threading.Event(), list[int]()
+
+    def data_quality(*_: object) -> None:
+        looks.append(brokers.looks_away)
+        ended.set()
+        raise UnreachableError("no answer")
+
+    monkeypatch.setattr(up_counts, "INTERVAL_S", 0.001)
+    monkeypatch.setattr(up_counts, "OffsetReader", lambda _kafka: None)
+    monkeypatch.setattr(up_counts, "data_quality", data_quality)
+    up_counts._watch(settings(), brokers, ended)
+    assert looks == [-1]
 
 
 def test_warnings_after_the_clock_went_back_are_those_of_the_time_since_the_start(
@@ -36,7 +68,7 @@ def test_warnings_after_the_clock_went_back_are_those_of_the_time_since_the_star
     monkeypatch.setattr(up_counts, "INTERVAL_S", 0.001)
     monkeypatch.setattr(up_counts, "OffsetReader", lambda _kafka: None)
     monkeypatch.setattr(up_counts, "data_quality", data_quality)
-    up_counts._watch(PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}}), ended)
+    up_counts._watch(settings(), Brokers(), ended)
     assert len(periods) == 2
     assert all(0 <= period <= up_counts.PERIOD_MS for period in periods)
 

@@ -81,7 +81,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
         click.echo(f"note: {line}", err=True)
 
     counter = RunCounter(settings)
-    with registered(settings, supervisor, note, take_over=take_over), warning_of_rejected_records(settings):
+    with registered(settings, supervisor, note, take_over=take_over), warning_of_rejected_records(settings, watch):
         click.echo(f"pipeline {settings.name}, logs in {log_dir}")
         code = supervise(supervisor, _show, each_tick, on_sigterm=TERMINATED if drain else 0)
     print_counts(counter, settings, drain=drain and not code)
