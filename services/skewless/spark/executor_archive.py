@@ -170,7 +170,7 @@ def _build(archive: Path, files: Mapping[str, Path]) -> None:
         tar.addfile(launcher, BytesIO(_LAUNCHER.encode()))
         for number, (name, path) in enumerate(files.items(), 1):
             tar.add(path, f"packages/{name}", filter=_without_owner)
-            progress.update(time.monotonic(), number)
+            progress(time.monotonic(), number)
     incomplete.replace(archive)
 
 

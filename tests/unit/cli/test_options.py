@@ -220,8 +220,8 @@ def test_no_progress_option_hides_progress_until_the_command_ends() -> None:
     @click.command()
     @no_progress
     def work() -> None:
-        with progress.report_progress("working", 10, 0.0) as reporter:
-            reporter.update(2 * progress.LINE_INTERVAL_S, 5)
+        with progress.report_progress("working", 10, 0.0) as report:
+            report(2 * progress.LINE_INTERVAL_S, 5)
 
     assert CliRunner().invoke(work, ["--no-progress"]).stderr == ""
     assert CliRunner().invoke(work, ["-q"]).stderr == ""

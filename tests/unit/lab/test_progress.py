@@ -8,18 +8,18 @@ import numpy as np
 from rich.console import Console
 
 from skewless.lab.datasets.produce_run import Summary
-from skewless.lab.progress import LineReporter
+from skewless.lab.progress import line_report
 
 
 def lines(total: int | None, *updates: tuple[float, int], unit: str = "records") -> list[str]:
     output = io.StringIO()
-    progress = LineReporter(Console(file=output), total, now=100.0, unit=unit)
+    report = line_report(Console(file=output), total, 100.0, unit)
     for now, done in updates:
-        progress.update(now, done)
+        report(now, done)
     return output.getvalue().splitlines()
 
 
-def test_line_reporter_many_updates_print_a_line_at_most_every_five_seconds() -> None:
+def test_line_report_many_updates_print_a_line_at_most_every_five_seconds() -> None:
     updates = [(100.0 + tenth / 10, tenth * 100) for tenth in range(121)]
     assert lines(20_000, *updates) == [
         "5,000 of 20,000 records, 1,000/s, 15 s left",
@@ -27,7 +27,7 @@ def test_line_reporter_many_updates_print_a_line_at_most_every_five_seconds() ->
     ]
 
 
-def test_line_reporter_without_total_or_rate_claims_no_remaining_time() -> None:
+def test_line_report_without_total_or_rate_claims_no_remaining_time() -> None:
     assert lines(None, (105.0, 10)) == ["10 records, 2/s"]
     assert lines(100, (105.0, 0)) == ["0 of 100 records, 0/s"]
 

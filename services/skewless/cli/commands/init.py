@@ -96,7 +96,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     now_ms = time.time_ns() // 1_000_000
     sample = sample_range(kafka, source, records, since, now_ms)
     with report_progress("reading", sample.records, time.monotonic()) as progress:
-        report = inspect_topic(kafka, source, sample, key, registry=registry, on_progress=progress.update)
+        report = inspect_topic(kafka, source, sample, key, registry=registry, on_progress=progress)
     if not usable_keys(report):
         advice = report["format"]["advice"] or "docs/how-to/read-any-topic.md shows how to read other formats"
         raise CheckFailedError(

@@ -94,7 +94,7 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
     kafka, registry = connections_of(file, bootstrap_servers)
     sample = sample_range(kafka, name, records, since, time.time_ns() // 1_000_000)
     with report_progress("reading", sample.records, time.monotonic()) as progress:
-        report = inspect_topic(kafka, name, sample, key, registry=registry, on_progress=progress.update)
+        report = inspect_topic(kafka, name, sample, key, registry=registry, on_progress=progress)
     measures = measures_of(report)
     failures = [failure for check in checks if (failure := check.failure(measures))]
     if html is not None:

@@ -53,7 +53,7 @@ def check(file: Path | None, *, records: int, as_json: bool) -> None:
     from skewless.lab.progress import report_progress
 
     with report_progress("reading", None, time.monotonic()) as progress:
-        found = check_join(settings, records, progress.update)
+        found = check_join(settings, records, progress)
     click.echo(json.dumps(_json(found)) if as_json else "\n".join(_lines(found)))
     if found.problems:
         raise CheckFailedError(f"the topics do not fit the join: {counted(len(found.problems), 'problem')}")

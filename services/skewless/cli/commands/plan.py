@@ -166,10 +166,10 @@ def _planned_here(
 
     topic, records = settings.topic("source"), sum(end - first for first, end in read_plan.offset_ranges.values())
     with report_progress("reading", records, time.monotonic()) as progress:
-        blocks = planning.read_blocks(settings.kafka, topic, read_plan, progress.update)
+        blocks = planning.read_blocks(settings.kafka, topic, read_plan, progress)
     work, tuples = f"measuring {len(simulation.runs)} candidates", sum(block.tuples for block in blocks)
     with report_progress(work, tuples, time.monotonic(), unit="tuples") as progress:
-        return planning.document(topic, read_plan, planning.plan(blocks, simulation, demand, progress.update))
+        return planning.document(topic, read_plan, planning.plan(blocks, simulation, demand, progress))
 
 
 def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:

@@ -125,7 +125,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     ):
         for lines in batches(source, simulation.rows):
             write(simulation.add(lines.keys, lines.times, now=time.time_ns() // 1_000_000))
-            progress.update(time.monotonic(), source.position)
+            progress(time.monotonic(), source.position)
         results = [measures | {"window_s": config.window_ms / 1000} for measures in simulation.facts()]
         if not results[0]["tuples"]:
             raise ConfigurationError(f"{source.name}: is empty; give a file of `time_ms TAB key` lines")

@@ -13,7 +13,7 @@ from skewless.kafka.producer.bulk import BulkProducer
 from skewless.lab.datasets import RecordBatch
 from skewless.lab.datasets.produce_classified import InputClassifier
 from skewless.lab.datasets.rate_limiter import RateLimiter
-from skewless.lab.progress import ProgressReporter, report_progress
+from skewless.lab.progress import Report, report_progress
 
 WAIT_S = 0.01
 """Wait while the rate limit allows no record. The records of this period are then sent together."""
@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913 - arguments of all runs, and by name an option of some
                 if signals:
                     break
             producer.flush()
-            progress.update(time.monotonic(), sender.delivered)
+            progress(time.monotonic(), sender.delivered)
     finally:
         producer.close()
     summary = sender.summary
@@ -100,7 +100,7 @@ class _RateLimitedSender:
         producer: BulkProducer,
         limiter: RateLimiter,
         signals: Sequence[int],
-        progress: ProgressReporter,
+        progress: Report,
         classifier: InputClassifier | None,
     ) -> None:
         self._producer = producer
@@ -132,4 +132,4 @@ class _RateLimitedSender:
                 done += count
             else:
                 time.sleep(WAIT_S)
-            self._progress.update(time.monotonic(), self.delivered)
+            self._progress(time.monotonic(), self.delivered)

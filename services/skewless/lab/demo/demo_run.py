@@ -174,7 +174,7 @@ class Demo:
         with report_progress("counting", self.records, time.monotonic()) as progress:
             for batch in record_batches(self._plan):
                 counter.add(batch)
-                progress.update(time.monotonic(), counter.records)
+                progress(time.monotonic(), counter.records)
         self.reference = reference = counter.result
         self._console.print_line(
             f"  {self.records:,} records, {reference.tuples:,} tuples in {len(reference.windows)} windows of "
