@@ -21,22 +21,6 @@ from skewless.times import FORM, parse_duration
 Path: TypeAlias = tuple[str, ...]
 """Path of a setting."""
 
-PARAMETERS: Mapping[str, str] = {
-    "source.topics": "source",
-    "source.topic": "source",
-    "splitter.format": "format",
-    "splitter.key.fields": "key",
-    "splitter.key.field": "key",
-    "splitter.key": "key",
-    "splitter.time.field": "time",
-    "splitter.time": "time",
-    "splitter.values": "values",
-    "aggregator.window_s": "window",
-    "aggregator.window": "window",
-    "aggregator.aggregates": "aggregates",
-    "kafka.bootstrap_servers": "brokers",
-}
-"""Parameters of `Pipeline` by the setting that they set; a setting is before those that contain it."""
 PATHS: Mapping[str, Path] = {
     "key": ("splitter", "key"),
     "time": ("splitter", "time"),
@@ -56,6 +40,11 @@ PATHS_BY_KIND: Mapping[tuple[str, str], Path] = {
     ("window", "mapping"): ("aggregator", "window"),
 }
 """Settings of parameters for some kinds of values."""
+PARAMETERS: Mapping[str, str] = {
+    **{".".join(path): parameter for (parameter, _), path in PATHS_BY_KIND.items()},
+    **{".".join(path): parameter for parameter, path in PATHS.items()},
+}
+"""Parameters of `Pipeline` by the setting that they set; a setting is before those that contain it."""
 ORDERED = ("rename_if_contains",)
 """Settings of names whose order counts. Environment variables have none."""
 NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
