@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,8 +67,6 @@ CANDIDATE_COUNTERS = 8_192
 """The same for the other candidates."""
 SAMPLED_KEYS = 16_384
 """Keys of each candidate with which the number of distinct keys is estimated if they are more than its counters."""
-
-_Sampled = TypeVar("_Sampled")
 
 
 class _Candidate:
@@ -134,9 +132,10 @@ class Inspector:
         if registry is not None and self._ids:
             registered = read_with(registry, first, self._ids)
         readable = first if registered is None else registered.records
-        self._envelope = detect_envelope(_sampled_records(readable))
+        self._envelope = detect_envelope(_sample(readable))
         content = self._opened(readable)
-        detected = detect(_sample(content)) if self._envelope is None else detect_in(self._envelope, _sample(content))
+        values = [value for value, _ in _sample(content)]
+        detected = detect(values) if self._envelope is None else detect_in(self._envelope, values)
         if registered is not None:
             detected = of_registry(detected, registered)
         elif self._ids and detected.settings != {"name": "json"}:
@@ -154,7 +153,7 @@ class Inspector:
             self._time_fields = of_envelope + [field for field in self._time_fields if field not in of_envelope]
         around_ms = [time.time_ns() / 1e6, float(np.median(np.concatenate([records.timestamps for records in first])))]
         self._unread_times = unread_times(self.detected, around_ms)
-        if self.detected.settings == {"name": "text"} and (example := unread_time_of_lines(_sample(content))):
+        if self.detected.settings == {"name": "text"} and (example := unread_time_of_lines(values)):
             self._unread_times = {"the line": UnreadTime(example, {})}
         self._candidates = self._find_candidates(first, content, key)
         self._time_parser = self._create_time_parser()
@@ -263,7 +262,7 @@ class Inspector:
             found[RECORD_KEY] = is_unlikely or are_objects(present)
         found |= key_fields(self.detected, self._time_fields, self._unread_times)
         if self.detected.settings == {"name": "text"}:
-            lines = _sample(content)
+            lines = [value for value, _ in _sample(content)]
             found[LINE] = groups_nothing(len(set(lines)), len(lines), 0.0)
         names = sorted(found, key=found.__getitem__)
         if key == RECORD_KEY and not present:
@@ -463,31 +462,15 @@ def _parser(splitter: Mapping[str, Any], registry: RegistrySettings | None) -> R
     return RecordParser(settings)
 
 
-def _sample(first: Iterable[SourceRecords]) -> list[bytes | None]:
-    """Return values of records, evenly spaced, for the detection of the format."""
-    values = _every_nth([value for records in first for value in records.values])
-    return _short(values, values)
+def _sample(first: Iterable[SourceRecords]) -> list[tuple[bytes | None, Headers]]:
+    """Return values and headers of records, evenly spaced, for the detection of format and envelope.
 
-
-def _sampled_records(first: Iterable[SourceRecords]) -> list[tuple[bytes | None, Headers]]:
-    """Return values and headers of records, evenly spaced, for the detection of an envelope."""
+    They are records with short values, or a few of the long ones if no value is short.
+    """
     found = [record for records in first for record in zip(records.values, records.headers, strict=True)]
-    records = _every_nth(found)
-    return _short(records, [value for value, _ in records])
-
-
-def _every_nth(records: list[_Sampled]) -> list[_Sampled]:
-    return records[:: max(1, len(records) // DETECTION_RECORDS)]
-
-
-def _short(records: list[_Sampled], values: Sequence[bytes | None]) -> list[_Sampled]:
-    """Return the records with short values; a few of the long ones if no value is short."""
-    is_short = [value is not None and len(value) <= MAX_DETECTION_BYTES for value in values]
-    if not any(is_short):
-        return records[:LONG_RECORDS]
-    return [
-        record for record, is_kept, value in zip(records, is_short, values, strict=True) if is_kept or value is None
-    ]
+    found = found[:: max(1, len(found) // DETECTION_RECORDS)]
+    short = [record for record in found if record[0] is None or len(record[0]) <= MAX_DETECTION_BYTES]
+    return short if any(value is not None for value, _ in short) else found[:LONG_RECORDS]
 
 
 def _by_record_key(records: SourceRecords) -> ParsedBatch:
