@@ -83,11 +83,11 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
     Reads the newest records without a consumer group and writes nothing to Kafka. The file of -f is used only for its
     sections `kafka` and `registry`, with the security settings.
     """
-    from skewless.lab.inspection.conditions import Condition, measures_of
+    from skewless.lab.inspection.conditions import condition, measures_of
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
-    checks = [Condition.parse(text) for text in conditions]
+    checks = [condition(text) for text in conditions]
     if html is not None:
         _require_writable(html)
     name = topic_of("TOPIC", topic)
@@ -96,7 +96,7 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
     with report_progress("reading", sample.records, time.monotonic()) as progress:
         report = inspect_topic(kafka, name, sample, key, registry=registry, on_progress=progress)
     measures = measures_of(report)
-    failures = [failure for check in checks if (failure := check.failure(measures))]
+    failures = [failure for check in checks if (failure := check(measures))]
     if html is not None:
         _write_page(html, report)
     if as_json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from skewless.errors import ConfigurationError, unknown
@@ -36,33 +35,24 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
 _CONDITION = re.compile(r"\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """Comparison of a measure with a number."""
+def condition(text: str) -> Callable[[Mapping[str, float | None]], str | None]:
+    """Return the check of a condition such as `max_share > 0.05`. Raises ConfigurationError if it is not one.
 
-    text: str
-    measure: str
-    comparison: str
-    bound: float
+    The check returns the reason if the condition is met, or if its measure is unknown for this topic; else None.
+    """
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise ConfigurationError(f"--fail-if: {text!r} must be a measure, one of > >= < <= == !=, and a number")
+    measure, comparison, bound = match.groups()
+    if measure not in MEASURES:
+        raise ConfigurationError(f"--fail-if: {unknown('measure', measure, MEASURES)}")
 
-    @classmethod
-    def parse(cls, text: str) -> Condition:
-        """Parse a condition such as `max_share > 0.05`. Raises ConfigurationError if it is not one."""
-        match = _CONDITION.fullmatch(text)
-        if match is None:
-            raise ConfigurationError(f"--fail-if: {text!r} must be a measure, one of > >= < <= == !=, and a number")
-        measure, comparison, bound = match.groups()
-        if measure not in MEASURES:
-            raise ConfigurationError(f"--fail-if: {unknown('measure', measure, MEASURES)}")
-        return cls(text.strip(), measure, comparison, float(bound))
+    def failure(measures: Mapping[str, float | None]) -> str | None:
+        if (value := measures[measure]) is None:
+            return f"{text.strip()}: the records do not determine {measure}"
+        return f"{text.strip()}: it is {value:.6g}" if _OPERATORS[comparison](value, float(bound)) else None
 
-    def failure(self, measures: Mapping[str, float | None]) -> str | None:
-        """Return the reason if the condition is met, or if its measure is unknown for this topic; else None."""
-        value = measures[self.measure]
-        if value is None:
-            return f"{self.text}: the records do not determine {self.measure}"
-        met = _OPERATORS[self.comparison](value, self.bound)
-        return f"{self.text}: it is {value:.6g}" if met else None
+    return failure
 
 
 def measures_of(report: Mapping[str, Any]) -> dict[str, float | None]:

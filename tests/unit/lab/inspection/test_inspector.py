@@ -16,7 +16,7 @@ from helpers.envelopes import RECORDS as ENVELOPE_RECORDS
 from helpers.envelopes import TIME_MS
 from skewless.cli.inspect_view import show
 from skewless.errors import ConfigurationError
-from skewless.lab.inspection.conditions import MEASURES, Condition, measures_of
+from skewless.lab.inspection.conditions import MEASURES, condition, measures_of
 from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.pipeline_file import unread_time_warning
 from skewless.lab.inspection.time_profile import TimeProfile
@@ -398,20 +398,20 @@ def test_time_profile_late_shares_are_those_of_the_splitter() -> None:
 @pytest.mark.parametrize("text", ["max_share", "max_share > ", "max_share > x", "max_share >> 1", "1 < max_share", ""])
 def test_condition_wrong_expression_is_a_configuration_error(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"--fail-if: .* must be a measure"):
-        Condition.parse(text)
+        condition(text)
 
 
 def test_condition_unknown_measure_names_the_closest() -> None:
     with pytest.raises(ConfigurationError, match="did you mean max_share"):
-        Condition.parse("maxshare > 0.1")
+        condition("maxshare > 0.1")
 
 
 def test_condition_failure_is_the_text_with_the_value() -> None:
     measures = measures_of(inspected([batch(clicks())]))
     assert set(measures) == set(MEASURES)
-    assert Condition.parse("max_share > 0.05").failure(measures) == "max_share > 0.05: it is 0.5"
-    assert Condition.parse("max_share>0.5").failure(measures) is None
-    assert Condition.parse("max_disorder_s >= 3599").failure(measures) == "max_disorder_s >= 3599: it is 3599"
+    assert condition("max_share > 0.05")(measures) == "max_share > 0.05: it is 0.5"
+    assert condition("max_share>0.5")(measures) is None
+    assert condition("max_disorder_s >= 3599")(measures) == "max_disorder_s >= 3599: it is 3599"
 
 
 def test_report_page_key_names_are_escaped() -> None:
