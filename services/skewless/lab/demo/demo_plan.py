@@ -59,11 +59,6 @@ class Plan:
         return self.dataset.replace("-", "_")
 
     @property
-    def topic(self) -> str:
-        """Topic of the data set."""
-        return self.dataset
-
-    @property
     def worker_rate(self) -> float:
         """Tuples of the live stream that one worker can process per second."""
         return 1000 / COST_MS
@@ -108,7 +103,7 @@ class Plan:
         return PipelineSettings.model_validate(
             {
                 "name": f"{self.dataset}-{grouping.replace('_', '-')}",
-                "source": {"topic": self.topic},
+                "source": {"topic": self.dataset},
                 "kafka": {"bootstrap_servers": bootstrap},
                 # Event time is recorded time, so it does not depend on idle partitions or on the wall clock.
                 "event_time": {"idle_timeout_s": None, "max_ahead_s": 100 * 365 * _DAY},

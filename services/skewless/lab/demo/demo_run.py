@@ -162,8 +162,8 @@ class Demo:
 
     def _produce(self, bootstrap: str) -> None:
         kafka = KafkaSettings.model_validate({"bootstrap_servers": bootstrap})
-        partitions = prepare_topic(kafka, self._plan.topic, SOURCE_PARTITIONS)
-        producer = BulkProducer(kafka, self._plan.topic, partitions)
+        partitions = prepare_topic(kafka, self._plan.dataset, SOURCE_PARTITIONS)
+        producer = BulkProducer(kafka, self._plan.dataset, partitions)
         sent = produce(record_batches(self._plan), producer, None, None, None)
         self.records = sent.records
         self.window_ms = window_for((sent.last_ms or 0) - (sent.first_ms or 0)) * 1000

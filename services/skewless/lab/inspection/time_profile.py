@@ -29,9 +29,11 @@ class TimeProfile:
         self._lateness = LatenessTracker()
         self._late = np.zeros(len(LATENESS_S) + 1, dtype=np.int64)
         self._max_disorder_by_partition: dict[int, int] = {}
-        self._first: int | None = None
+        self.first_ms: int | None = None
+        """Smallest time; None without records."""
         self._early: int | None = None
-        self._records = 0
+        self.records = 0
+        """Number of records with a time."""
         self._divisor_ms = 0
 
     def add(self, partition: int, times: NDArray[np.int64]) -> None:
@@ -45,21 +47,11 @@ class TimeProfile:
         largest = self._max_disorder_by_partition.get(partition, 0)
         self._max_disorder_by_partition[partition] = max(largest, int(disorder.max()))
         first = int(times.min())
-        self._first = first if self._first is None else min(first, self._first)
+        self.first_ms = first if self.first_ms is None else min(first, self.first_ms)
         early = int(np.quantile(times, EARLY_SHARE, method="lower"))
         self._early = early if self._early is None else min(early, self._early)
-        self._records += len(times)
+        self.records += len(times)
         self._divisor_ms = int(np.gcd.reduce(times, initial=self._divisor_ms))
-
-    @property
-    def records(self) -> int:
-        """Number of records with a time."""
-        return self._records
-
-    @property
-    def first_ms(self) -> int | None:
-        """Smallest time; None without records."""
-        return self._first
 
     def to_json(self) -> dict[str, Any]:
         """Return span, disorder, and by lateness the share of records that may be late, because they exceed it.
@@ -67,14 +59,14 @@ class TimeProfile:
         `early_ms` is the first time without the few that may be mistakes: the least quantile of any batch.
         `recommended_lateness_s` is None if none is enough.
         """
-        late = self._records - np.cumsum(self._late)[: len(LATENESS_S)]
-        late_share = (late / max(1, self._records)).tolist()
+        late = self.records - np.cumsum(self._late)[: len(LATENESS_S)]
+        late_share = (late / max(1, self.records)).tolist()
         sufficient = [
             lateness for lateness, share in zip(LATENESS_S, late_share, strict=True) if share <= TOLERATED_SHARE
         ]
         return {
-            "records": self._records,
-            "first_ms": self._first,
+            "records": self.records,
+            "first_ms": self.first_ms,
             "early_ms": self._early,
             "last_ms": max(self._lateness.newest_ms.values(), default=None),
             "resolution": next(name for name, ms in RESOLUTIONS_MS.items() if self._divisor_ms % ms == 0),
