@@ -122,7 +122,7 @@ def _prepare(start: StageStart, instance: int, file: Path | None, monitor: Stage
             runtime.prior_output,
         )
     _check_former_inputs(start, built)
-    monitor.follow(runtime)
+    health.runtime = runtime
     watcher = ConfigWatcher(file, os.environ, settings, start.stage.section) if file else None
     return _PreparedStage(start.stage.name, instance, built, runtime, watcher, monitor)
 

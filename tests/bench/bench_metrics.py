@@ -136,7 +136,7 @@ class Arm:
                 return
             shown = self._settings.metrics.model_copy(update={"port": free_port()})
             watched = StageMonitor(shown, pipeline=self._settings.name, stage="router", instance=0)
-            watched.follow(self._wiring)
+            watched.health.runtime = self._wiring
             with served(shown, [watched]) as listening, watched.reader.on(loop), scraping(listening):
                 yield loop
 

@@ -13,7 +13,6 @@ from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.executor import StepExecutor
 from skewless.engine.output import Output
-from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.statistics import EngineStatistics
 from skewless.engine.step import HistogramSample, Sample
 from skewless.kafka.client_statistics import ClientStatistics
@@ -42,8 +41,6 @@ class MetricsReader:
     def __init__(self, stage: str, health: Health) -> None:
         self._stage = stage
         self._health = health
-        self.runtime: StageRuntime | None = None
-        """Components of the stage; None until the stage is built."""
         self._last_values: Values = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -78,12 +75,12 @@ class MetricsReader:
         yield Sample("skewless_allocated_blocks", (), sys.getallocatedblocks())
         yield Sample("skewless_memory_limit_bytes", (), memory_limit())
         yield Sample("skewless_ready", (), int(self._health.ready))
-        if self.runtime is None:
+        if (runtime := self._health.runtime) is None:
             return
-        executor, output = self.runtime.executor, self.runtime.output
+        executor, output = runtime.executor, runtime.output
         yield from _recoveries(executor.statistics, output)
         yield from self._traffic(executor, output)
-        yield Sample("skewless_restore_remaining_records", (), self.runtime.restore_progress.remaining)
+        yield Sample("skewless_restore_remaining_records", (), runtime.restore_progress.remaining)
         yield from _client("consumer", executor.statistics.consumer)
         yield from _client("producer", output.client)
         yield from _partitions(executor, executor.step.label_of)

@@ -105,9 +105,6 @@ class _Handler(WSGIRequestHandler):
         super().setup()
         self.rfile: Any = _BoundedReader(self.rfile)
 
-    def address_string(self) -> str:
-        return str(self.client_address[0])
-
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         log.debug("%s: %s", self.address_string(), format % args)
 

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from skewless import topology
-from skewless.engine.stage_runtime import StageRuntime
 from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
 from skewless.monitoring.metrics_reader import READ_TIMEOUT_S, MetricsReader
@@ -26,10 +25,6 @@ class StageMonitor:
         self.identity = {**self.labels, "instance": instance}
         self.health = Health(settings.liveness_timeout_s)
         self.reader = MetricsReader(stage, self.health)
-
-    def follow(self, runtime: StageRuntime) -> None:
-        """Report the state of this stage from now on."""
-        self.health.runtime = self.reader.runtime = runtime
 
     @contextmanager
     def on(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:

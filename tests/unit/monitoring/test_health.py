@@ -116,7 +116,7 @@ def test_metrics_server_one_port_serves_metrics_probes_and_version() -> None:
 def test_metrics_server_of_several_stages_is_ready_when_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = settings(free_port())
     router, worker = (monitor(pipeline, 0, stage) for stage in ("router", "worker"))
-    router.follow(ready())
+    router.health.runtime = ready()
     with served(pipeline.metrics, [router, worker]) as port:
         status, body = get_json(port, "/readyz")
         assert (status, body["ready"], body["stage"]) == (503, False, "all")
@@ -131,7 +131,7 @@ def test_metrics_server_of_several_stages_is_ready_when_all_are(monkeypatch: pyt
         assert text.count("# TYPE skewless_ready gauge") == 1
         assert 'skewless_ready{pipeline="p",stage="router"} 1.0' in text
         assert 'skewless_ready{pipeline="p",stage="worker"} 0.0' in text
-        worker.follow(ready())
+        worker.health.runtime = ready()
         assert get_json(port, "/readyz")[0] == 200
         worker.health.stopping = True
         assert get_json(port, "/readyz")[1]["reasons"] == ["worker: stopping"]

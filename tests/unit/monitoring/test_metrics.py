@@ -67,9 +67,9 @@ def wired(stage: str, grouping: str = "key", workers: int = 2, max_workers: int 
 
 
 def reader_of(stage: str, wiring: StageRuntime) -> MetricsReader:
-    reader = MetricsReader(stage, Health(60.0))
-    reader.runtime = wiring
-    return reader
+    health = Health(60.0)
+    health.runtime = wiring
+    return MetricsReader(stage, health)
 
 
 def read(stage: str, wiring: StageRuntime) -> dict[tuple[str, tuple[str, ...]], float]:
