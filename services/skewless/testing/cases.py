@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -80,14 +80,6 @@ class CaseFile(SettingsModel):
     cases: tuple[Case, ...] = Field(min_length=1)
 
 
-class CaseOutcome(NamedTuple):
-    """A test case that was run."""
-
-    name: str
-    differences: list[str]
-    """One line each. Empty if the case passed."""
-
-
 def read_cases(file: Path, settings: PipelineSettings) -> Sequence[Case]:
     """Read the test cases of a file for a pipeline of these settings. Raises ConfigurationError with all problems."""
     document = yaml_loader.read(file, "cases: [{name: empty, values: []}]")
@@ -125,14 +117,14 @@ def _unknown_fields(cases: Sequence[Case], settings: PipelineSettings) -> Iterat
                 )
 
 
-def check(settings: PipelineSettings, case: Case, now_ms: int) -> CaseOutcome:
-    """Run a test case, and compare what the pipeline has computed with what the case expects.
+def check(settings: PipelineSettings, case: Case, now_ms: int) -> list[str]:
+    """Run a test case, and return a line for each difference from what the case expects.
 
     `now_ms` is the time of the run if the case has none.
     """
     records = (case.values if case.records is None else [record.to_record() for record in case.records]) or ()
     outcome, unstable = outcome_of(settings, records, now_ms if case.now is None else case.now, Decimal)
-    return CaseOutcome(case.name, [*filter(None, [unstable]), *_differences(settings, case, outcome)])
+    return [*filter(None, [unstable]), *_differences(settings, case, outcome)]
 
 
 def _differences(settings: PipelineSettings, case: Case, outcome: Outcome) -> Iterator[str]:
@@ -287,9 +279,9 @@ def _equal(expected: Any, actual: Any) -> bool:
         case (bool(), _) | (_, bool()):
             equal = expected is actual
         case str(), int():
-            equal = _is_instant(expected, actual)
+            equal = _is_read_as(actual, instant_of, expected)
         case str(), Decimal():
-            equal = _is_number(expected, actual)
+            equal = _is_read_as(actual, Decimal, expected)
         case int() | float(), float():
             equal = math.isclose(expected, actual, rel_tol=TOLERANCE)
         case int() | float(), int() | Decimal():
@@ -301,17 +293,10 @@ def _equal(expected: Any, actual: Any) -> bool:
     return equal
 
 
-def _is_instant(text: str, time_ms: int) -> bool:
+def _is_read_as(actual: Any, parse: Callable[[str], Any], text: str) -> bool:
     try:
-        return bool(instant_of(text) == time_ms)
-    except ValueError:
-        return False
-
-
-def _is_number(text: str, number: Decimal) -> bool:
-    try:
-        return Decimal(text) == number
-    except InvalidOperation:
+        return bool(parse(text) == actual)
+    except (ValueError, InvalidOperation):
         return False
 
 

@@ -44,16 +44,15 @@ def test(*, cases: tuple[Path, ...], file: Path | None, as_json: bool) -> None:
     failed, now_ms = 0, time.time_ns() // 1_000_000
     for path, case in read:
         try:
-            name, differences = check(settings, case, now_ms)
+            differences = check(settings, case, now_ms)
         except ConfigurationError as error:
             raise ConfigurationError(*(f"{path}: {case.name}: {problem}" for problem in error.problems)) from None
         failed += bool(differences)
         if as_json:
-            click.echo(
-                json.dumps({"file": str(path), "name": name, "passed": not differences, "differences": differences})
-            )
+            outcome = {"file": str(path), "name": case.name, "passed": not differences, "differences": differences}
+            click.echo(json.dumps(outcome))
             continue
-        click.echo(f"{'FAILED' if differences else 'passed'}  {printable(name)}")
+        click.echo(f"{'FAILED' if differences else 'passed'}  {printable(case.name)}")
         for difference in differences:
             click.echo(f"  {printable(difference)}")
     if failed:
