@@ -155,7 +155,7 @@ def test_docs_test_cases_pass_with_the_pipeline_of_their_page(tmp_path: Path) ->
         settings = load(pipeline, tmp_path)
         outcomes = [cases.check(settings, case, NOW_MS) for case in cases.read_cases(file, settings)]
         assert outcomes
-        assert [outcome for outcome in outcomes if outcome.differences] == []
+        assert [differences for differences in outcomes if differences] == []
 
     assert CASES
     assert_none(problem for block in CASES for problem in problem_of(str(block), partial(run, block)))
