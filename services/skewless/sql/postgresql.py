@@ -95,7 +95,8 @@ POSTGRESQL = Dialect(
     text_attributes=' COLLATE "C"',
     time_ms="(extract(epoch FROM {}) * 1000)::bigint",
     rows="SELECT {columns} FROM skewless_batch",
-    names={"index_of_table": 'CREATE INDEX IF NOT EXISTS {key_index} ON {table} USING hash ("key");\n'},
+    # A b-tree takes no long keys. A hash index takes longer for each further window of a key.
+    names={"index_of_table": "CREATE INDEX IF NOT EXISTS {key_index} ON {table} (key_id, window_start);\n"},
     templates={
         "temporary": "CREATE TEMPORARY TABLE skewless_batch ({temporary_definitions}) ON COMMIT DELETE ROWS",
         "columns_select": """\
@@ -112,6 +113,7 @@ SELECT attname::text
 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)
 WHERE indrelid = to_regclass(quote_ident(%s)) AND indisprimary""",
     },
+    preamble="-- A table of 0.6.2 and earlier has another index: docs/how-to/sql.md says how to replace it.",
 )
 
 

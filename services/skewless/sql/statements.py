@@ -71,7 +71,7 @@ class Dialect:
     missing: str = "is missing"
     """State of a table or view that this user cannot see."""
     preamble: str = ""
-    """Statement before those of the schema in a session of another program."""
+    """Comments and statements before those of the schema in a session of another program."""
 
     def type_of(self, column: Column) -> str:
         """Return the type of a column, as the catalog of the database names it."""

@@ -15,7 +15,7 @@ SELECT MIN(window_start) FROM {table}
 -- name: key_rows_select
 SELECT {window_start_ms}, {window_end_ms}, {other_columns}
 FROM {table}
-WHERE "key" = %s
+WHERE key_id = %s AND "key" = %s
 ORDER BY window_start
 
 -- name: offset_insert

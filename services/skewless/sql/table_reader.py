@@ -16,7 +16,7 @@ from skewless.algorithms.aggregates import ResultField
 from skewless.errors import StoreError
 from skewless.sql.database import Database
 from skewless.sql.rows import time_text
-from skewless.sql.table import DIGITS, KEY, REVISION, Column, ResultTable
+from skewless.sql.table import DIGITS, KEY, REVISION, Column, ResultTable, key_id
 from skewless.times import FIRST_INSTANT, instant_text
 
 PAGE_ROWS = 2000
@@ -61,7 +61,8 @@ class TableSnapshot:
 
     def of_key(self, key: str) -> list[StoredRow]:
         """Return the rows of a key, one for each of its windows, in order."""
-        rows = self._database.query(self._statements["key_rows_select"], (key,))
+        # Which of both has an index depends on the dialect and on the version that created the table.
+        rows = self._database.query(self._statements["key_rows_select"], (key_id(key), key))
         self._require_times(rows)
         return rows
 
@@ -73,16 +74,16 @@ class TableSnapshot:
     def pages_with_ids(self, first: int | None = None, last: int | None = None) -> Iterator[list[tuple[Any, ...]]]:
         """Yield what `pages` yields. The id of its key precedes each row."""
         statement = self._statements["page_select"]
-        start, key_id = time_text(FIRST_INSTANT if first is None else first), b""
+        start, last_id = time_text(FIRST_INSTANT if first is None else first), b""
         # A page begins after the last row of the previous one, so a database needs neither a cursor nor memory.
-        while rows := self._database.query(statement, (start, start, key_id, PAGE_ROWS)):
+        while rows := self._database.query(statement, (start, start, last_id, PAGE_ROWS)):
             self._require_times(row[1:3] for row in rows)
             page = [row for row in rows if last is None or row[1] <= last]
             if page:
                 yield page
             if len(page) < PAGE_ROWS:
                 return
-            key_id, start = rows[-1][0], time_text(rows[-1][1])
+            last_id, start = rows[-1][0], time_text(rows[-1][1])
 
     def _require_times(self, rows: Iterable[Sequence[Any]]) -> None:
         """Raise StoreError for bounds of a window that are not times. SQLite stores any text."""

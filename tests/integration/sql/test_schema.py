@@ -200,7 +200,7 @@ def test_check_emptied_table_with_offsets_and_refused_rows_are_noted_until_the_t
     database.query("DELETE FROM p")
     checked = sink("check", file, database)
     assert (checked.exit_code, "table p is empty, but skewless_offsets has its offsets" in checked.output) == (0, True)
-    for statement in refill_statements("p"):
+    for statement in documented_statements("refill", "p"):
         database.query(statement)
     assert "note" not in sink("check", file, database).output
     assert Sink(database, decimals=2).start().offsets == {0: 0}
@@ -213,10 +213,25 @@ def test_check_table_of_parts_without_rows_but_with_offsets_has_no_note(database
     assert (checked.exit_code, "note" in checked.output) == (0, False), checked.output
 
 
-def refill_statements(table: str) -> list[str]:
-    """Return the statements of the documentation that let a table be filled again."""
-    (text,) = (block.text for block in blocks(ROOT / "docs/how-to/sql.md") if block.name == "refill")
+def documented_statements(name: str, table: str) -> list[str]:
+    """Return the statements of a block of the documentation for a table."""
+    (text,) = (block.text for block in blocks(ROOT / "docs/how-to/sql.md") if block.name == name)
     return text.replace("clicks_by_minute", table).split(";\n")[:-1]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_index_of_an_earlier_version_is_accepted_until_it_is_replaced(database: TestDatabase, file: Path) -> None:
+    Sink(database, decimals=2).start().commit()
+    indexes = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = 'p' ORDER BY indexname"
+    created = database.query(indexes)
+    assert created[0][1].endswith("USING btree (key_id, window_start)")
+    for statement in ("DROP INDEX p_key", "CREATE INDEX p_key ON p USING hash (key)"):
+        database.query(statement)
+    Sink(database, decimals=2).start().store([result("a")])
+    assert sink("check", file, database).exit_code == 0
+    for statement in documented_statements("index", "p"):
+        database.query(statement)
+    assert database.query(indexes) == created
 
 
 def test_check_generated_column_of_the_user_is_no_difference(database: TestDatabase, file: Path) -> None:
