@@ -96,6 +96,16 @@ FROM {table}
 WHERE window_start > %s OR (window_start = %s AND key_id > %s)
 ORDER BY window_start, key_id
 LIMIT %s""",
+        # For GROUP BY, MariaDB steps from window to window in the index. In a subquery it reads all entries.
+        "windows_select": """\
+SELECT {window_start_ms}, (
+    SELECT {window_end_ms} FROM {table} AS same WHERE same.window_start = {table}.window_start ORDER BY key_id LIMIT 1
+)
+FROM {table}
+WHERE window_start >= %s
+GROUP BY window_start
+ORDER BY window_start
+LIMIT 500""",
         # MariaDB gives integers a display width.
         "columns_select": """\
 SELECT column_name, IF(LEFT(column_type, 7) = 'bigint(', 'bigint', column_type)

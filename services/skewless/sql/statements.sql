@@ -3,12 +3,6 @@
 -- name: delete
 DELETE FROM {table} WHERE window_start = %s AND key_id = %s
 
--- name: first_row_select
-SELECT {window_start_ms}, {window_end_ms} FROM {table}
-WHERE window_start >= %s
-ORDER BY window_start, key_id
-LIMIT 1
-
 -- name: first_window
 SELECT MIN(window_start) FROM {table}
 
@@ -70,6 +64,21 @@ SELECT EXISTS (SELECT 1 FROM {table})
 
 -- name: window_delete
 DELETE FROM {table} WHERE window_start = %s
+
+-- name: windows_select
+WITH RECURSIVE steps (window_start, number) AS (
+    SELECT MIN(window_start), 1 FROM {table} WHERE window_start >= %s
+    UNION ALL
+    SELECT (SELECT MIN({table}.window_start) FROM {table} WHERE {table}.window_start > steps.window_start), number + 1
+    FROM steps
+    WHERE window_start IS NOT NULL AND number < 500
+)
+SELECT {window_start_ms}, (
+    SELECT {window_end_ms} FROM {table} WHERE {table}.window_start = steps.window_start ORDER BY key_id LIMIT 1
+)
+FROM steps
+WHERE window_start IS NOT NULL
+ORDER BY window_start
 
 -- name: page_select
 SELECT key_id, {window_start_ms}, {window_end_ms}, {other_columns}

@@ -52,12 +52,11 @@ class TableSnapshot:
 
     def windows(self) -> Iterator[tuple[int, int]]:
         """Yield the start and the end of each window that has rows, in order."""
-        statement, start = self._statements["first_row_select"], FIRST_INSTANT
+        statement, start = self._statements["windows_select"], FIRST_INSTANT
         while rows := self._database.query(statement, (time_text(start),)):
             self._require_times(rows)
-            ((window, end),) = rows
-            yield window, end
-            start = window + 1
+            yield from rows
+            start = rows[-1][0] + 1
 
     def of_key(self, key: str) -> list[StoredRow]:
         """Return the rows of a key, one for each of its windows, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,25 @@ def test_pages_every_row_is_read_once(database: TestDatabase, monkeypatch: pytes
     assert {row[0] for row in read(sink, START - 1, START)} == {START}
     with snapshot(sink.database) as stored:
         assert list(stored.windows()) == [(window, window + 60_000) for window in sorted(windows)]
+
+
+def test_windows_are_read_with_a_query_for_many_of_them(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(database).start()
+    windows = [START + number * 60_000 for number in range(1001)]
+    sink.store([result(key, window) for window in windows for key in ("a", "b")])
+    queries: list[str] = []
+    query = sink.database.query
+
+    def noted(statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        queries.append(statement)
+        return query(statement, parameters)
+
+    monkeypatch.setattr(sink.database, "query", noted)
+    with snapshot(sink.database) as stored:
+        assert list(stored.windows()) == [(window, window + 60_000) for window in windows]
+    assert len(queries) == 4
 
 
 def test_pages_values_are_those_of_the_results(database: TestDatabase) -> None:
