@@ -225,15 +225,7 @@ def _message_type(schema: ResultSchema, numbers: Mapping[str, int] | None = None
     except ImportError as error:
         raise _missing(error) from None
 
-    import pyarrow as pa
-
     number = descriptor_pb2.FieldDescriptorProto
-    types = {
-        pa.string(): number.TYPE_STRING,
-        pa.int64(): number.TYPE_INT64,
-        pa.float64(): number.TYPE_DOUBLE,
-        pa.bool_(): number.TYPE_BOOL,
-    }
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{schema.full_name}.proto", package=schema.namespace, syntax="proto3"
     )
@@ -244,7 +236,7 @@ def _message_type(schema: ResultSchema, numbers: Mapping[str, int] | None = None
         if position is None:
             continue
         field = described.field.add(name=column.name, number=position)
-        field.type = types.get(protobuf_type(column), number.TYPE_INT64)
+        field.type = number.Type.Value(f"TYPE_{protobuf_type(column).upper()}")
         field.label = number.LABEL_REPEATED if column.is_list else number.LABEL_OPTIONAL
         if column.is_result and not column.is_list:
             # What the compiler generates for `optional`.

@@ -141,8 +141,7 @@ class ResultSchema:
 
     def _protobuf(self) -> str:
         lines = [
-            f"  {_label(column)}{_PROTOBUF[protobuf_type(column)]} {column.name} = {number};"
-            for number, column in self.numbered()
+            f"  {_label(column)}{protobuf_type(column)} {column.name} = {number};" for number, column in self.numbered()
         ]
         return "\n".join(
             ['syntax = "proto3";', f"package {self.namespace};", "", f"message {self.record} {{", *lines, "}", ""]
@@ -194,9 +193,9 @@ def _namespace(pipeline: str) -> str:
     return f"skewless.{'_' if words[0].isdigit() else ''}{words}"
 
 
-def protobuf_type(column: Column) -> pa.DataType:
+def protobuf_type(column: Column) -> str:
     """Return the type of a field, or of its elements, in Protobuf, which has no exact numbers with decimals."""
-    return pa.string() if column.is_decimal else column.item_type
+    return "string" if column.is_decimal else _PROTOBUF[column.item_type]
 
 
 def _type(result_type: pa.DataType, numbers: Numbers) -> pa.DataType:
