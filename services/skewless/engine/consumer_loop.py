@@ -194,12 +194,19 @@ class ConsumerThread(threading.Thread):
                 self._look_for_partitions(self._find_inputs)
             if assignment.established and time.monotonic() - self._topics_checked_at > CHECK_TOPICS_S:
                 self._check_topics()
-        except TransactionAbortedError as failure:
-            self._unreadable.clear()  # what precedes these records is read again, and then they are
-            self._rebalance.reset(failure)
-        except FencedError as failure:
-            self._unreadable.clear()
+        except (TransactionAbortedError, FencedError) as failure:
+            self._recover(failure)
+
+    def _recover(self, failure: TransactionAbortedError | FencedError) -> None:
+        """Reset the partitions or join the group again. A process that stops has no time for that, and ends."""
+        owned = self._assignment.partitions
+        self._unreadable.clear()  # what precedes these records is read again, and then they are
+        if isinstance(failure, FencedError):
             self._rebalance.join_again_unless_replaced(failure)
+        else:
+            self._rebalance.reset(failure)
+        if owned and self._stop_event.is_set():
+            raise _last_commit_failed(failure) from failure
 
     def _check_topics(self) -> None:
         """End if an input topic was created again: the records before the present offsets would be skipped."""
@@ -452,12 +459,14 @@ class ConsumerThread(threading.Thread):
                 self._session.leave()
         except TransactionAbortedError as failure:
             self._rebalance.discard(owned, failure)
-            raise UnreachableError(
-                f"stopped, but the last commit failed, so its records will be processed again: {failure}"
-            ) from failure
+            raise _last_commit_failed(failure) from failure
         finally:
             self._session.close()
             self._output.close()
+
+
+def _last_commit_failed(failure: SkewlessError) -> UnreachableError:
+    return UnreachableError(f"stopped, but the last commit failed, so its records will be processed again: {failure}")
 
 
 def _skippable(inputs: Iterable[Input]) -> dict[str, str]:

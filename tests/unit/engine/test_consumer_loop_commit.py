@@ -17,7 +17,7 @@ from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.stage_runtime import StageRuntime
 from skewless.engine.start_checks import Input
-from skewless.errors import BrokerError, FencedError, TransactionAbortedError, UnavailableError
+from skewless.errors import BrokerError, FencedError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import OutputRecord
@@ -324,6 +324,30 @@ def test_consumer_loop_failed_commit_before_unreadable_records_reads_them_again(
     setattr(producer, finder, False)
     thread._run_once()
     assert not thread._unreadable
+
+
+@pytest.mark.parametrize("finder", ["fails", "fenced"])
+@pytest.mark.parametrize("stops", [False, True])
+def test_consumer_loop_commit_that_fails_during_a_stop_is_reported(
+    finder: str,
+    stops: bool,  # noqa: FBT001 - a parameter of the test
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread, producer = thread_of(Ledger(drain=False))
+    monkeypatch.setattr(thread._rebalance, "reset", lambda _failure: reset(thread))
+    monkeypatch.setattr(thread._rebalance, "join_again_unless_replaced", lambda _failure: reset(thread))
+
+    def poll() -> list[Message]:
+        if stops:
+            thread.stop()
+        return []
+
+    monkeypatch.setattr(thread, "_poll", poll)
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    thread._executor.commit_wanted = True
+    setattr(producer, finder, True)
+    with pytest.raises(UnreachableError, match="the last commit failed, so its") if stops else nullcontext():
+        thread._run_once()
 
 
 @pytest.mark.parametrize(("in_flight", "ends"), [(2, False), (3, True)])
