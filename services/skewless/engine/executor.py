@@ -234,8 +234,8 @@ class StepExecutor:
             start = restored.pop(partition)
             log_line = self.step.assign(self._key(partition), start.checkpoint, start.state)
             if log_line:
-                extra = {"partition": partition.partition, "offset": start.offset}
-                log.info("partition %d: %s", partition.partition, log_line, extra=extra)
+                label = self.step.label_of(partition)
+                log.info("partition %s: %s", label, log_line, extra={"partition": label, "offset": start.offset})
             self.assignment[partition].start(start.offset, start.leader_epoch, start.checkpoint)
             self.statistics.restored_records += len(start.state)
         self.assignment.started()

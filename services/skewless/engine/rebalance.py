@@ -47,6 +47,7 @@ class Rebalance:
         self._assignment = runtime.executor.assignment
         self._open_transactions = open_transactions
         self._restorer = restorer
+        self._label_of = runtime.executor.step.label_of
         self._on_loop = on_loop
         self._commit = commit
         self._stopping = stopping
@@ -91,7 +92,7 @@ class Rebalance:
         return self._assignment.partitions & partitions
 
     def _drop(self, partitions: Collection[TopicPartition], failure: TransactionAbortedError) -> None:
-        log.warning("partitions revoked without a commit: %s", failure, extra=_log_fields(partitions))
+        log.warning("partitions revoked without a commit: %s", failure, extra=self._log_fields(partitions))
         self.discard(partitions, failure)
 
     # Resets
@@ -116,7 +117,7 @@ class Rebalance:
     def reset(self, failure: TransactionAbortedError) -> None:
         """Abort the transaction. The partitions are restored from their committed offsets afterwards."""
         log.warning(
-            "abort and reset to the committed offsets: %s", failure, extra=_log_fields(self._assignment.partitions)
+            "abort and reset to the committed offsets: %s", failure, extra=self._log_fields(self._assignment.partitions)
         )
         self._executor.statistics.resets += 1
         if failure.rejoin:
@@ -183,11 +184,10 @@ class Rebalance:
         # back-pressure assumes that no assigned partition is paused.
         self._session.consumer.resume([KafkaPartition(*partition) for partition in restored])
         partitions = set(restored)
-        offsets = {partition.partition: start.offset for partition, start in restored.items()}
+        offsets = {self._label_of(partition): start.offset for partition, start in restored.items()}
         self._on_loop.wait(self._executor.assign, restored, self._restorer.partition_counts)
         self._session.outage.over()
-        log.info("assigned %d partitions", len(partitions), extra={**_log_fields(partitions), "offsets": offsets})
+        log.info("assigned %d partitions", len(partitions), extra={**self._log_fields(partitions), "offsets": offsets})
 
-
-def _log_fields(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    return {"partitions": sorted(partition.partition for partition in partitions)}
+    def _log_fields(self, partitions: Iterable[TopicPartition]) -> dict[str, list[str]]:
+        return {"partitions": [self._label_of(partition) for partition in sorted(partitions)]}

@@ -55,7 +55,7 @@ class InputStep(ABC, Generic[Partition]):
 
     @abstractmethod
     def label_of(self, partition: TopicPartition) -> str:
-        """Return the value of the label `partition` in metrics."""
+        """Return the name of a partition in metrics and log lines."""
 
     def observe_topics(self, partition_counts: Mapping[str, int]) -> None:
         """Note the number of partitions of each input topic, including those of other processes.

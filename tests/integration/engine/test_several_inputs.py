@@ -99,7 +99,10 @@ def committed(harness: Harness, topic: str) -> list[tuple[int, str]]:
     return [(at.offset, at.metadata) for at in found]
 
 
-async def test_stage_with_two_inputs_commits_offset_and_checkpoint_of_each_and_continues(harness: Harness) -> None:
+async def test_stage_with_two_inputs_commits_offset_and_checkpoint_of_each_and_continues(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     fill(harness, 0)
     async with running(wiring(harness, Merge())):
         await copied(harness, RECORDS)
@@ -108,6 +111,9 @@ async def test_stage_with_two_inputs_commits_offset_and_checkpoint_of_each_and_c
     async with running(wiring(harness, Merge())):
         await copied(harness, 2 * RECORDS)
     assert [committed(harness, topic) for topic in INPUTS] == [[(200, "200")] * 4] * 2
+    offsets = [record.__dict__["offsets"] for record in caplog.records if hasattr(record, "offsets")]
+    labels = [f"{harness.topic(topic)}/{number}" for topic in INPUTS for number in range(4)]
+    assert offsets == [dict.fromkeys(labels, 0), dict.fromkeys(labels, 100)], "the log names each partition"
 
 
 async def test_stage_with_two_inputs_is_rebalanced_by_partition_number(harness: Harness) -> None:
