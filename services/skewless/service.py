@@ -187,8 +187,9 @@ async def _run(stages: Sequence[_PreparedStage]) -> int | None:
     if running:
         stop()
         await asyncio.wait(running)
-    for run in (*ended, *running):
-        run.result()
+    failures = [run.exception() for run in (*ended, *running)]  # of each, or the loop reports it as never retrieved
+    for failure in filter(None, failures):
+        raise failure
     return received
 
 
@@ -201,7 +202,7 @@ async def _run_stage(stage: _PreparedStage, stopping: asyncio.Event) -> None:
         with stage.monitor.on(app.loop), _watch_config(stage.built.step, stage.watcher):
             failure = await _wait_for_exit(app, stopping)
     if failure is not None:
-        log.info("%s: ended by an error", name)
+        log.error("%s: ended by an error: %s", name, _text(failure))
         raise failure
     log.info("%s: stopped, everything processed is committed", name)
 
@@ -227,8 +228,12 @@ async def _apply_changes(step: InputStep[Any], watcher: ConfigWatcher) -> None:
             log.warning(
                 "the number of workers does not change, correct %s in the file: %s",
                 WORKERS,
-                error if isinstance(error, SkewlessError) else repr(error),
+                _text(error),
             )
+
+
+def _text(error: BaseException) -> str:
+    return str(error) if isinstance(error, SkewlessError) else repr(error)
 
 
 async def _wait_for_exit(app: App, stopping: asyncio.Event) -> BaseException | None:

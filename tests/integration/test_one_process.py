@@ -216,7 +216,7 @@ def test_one_process_stage_is_replaced_ends_with_its_exit_code_and_commits_the_o
     successor.send_signal(signal.SIGTERM)
     assert successor.wait(WAIT_S) == 0
     lines = [json.loads(line) for line in (tested.folder / "all-0.log").read_text().splitlines() if line[0] == "{"]
-    ends = {line["stage"]: line["message"].partition(": ")[2] for line in lines if line["logger"] == "skewless.service"}
+    ends = {line["stage"]: line["message"].split(": ")[1] for line in lines if line["logger"] == "skewless.service"}
     assert ends == {
         **dict.fromkeys(STAGES, "stopped, everything processed is committed"),
         "observer": "ended by an error",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,7 @@ from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.watcher import ConfigWatcher
 from skewless.engine.step import Step
-from skewless.errors import BrokerError, ConfigurationError
+from skewless.errors import BrokerError, ConfigurationError, UnreachableError
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local import supervisor
 from skewless.monitoring.settings import MetricsSettings
@@ -88,6 +89,36 @@ def test_run_of_stages_that_a_signal_ends_returns_its_number(monkeypatch: pytest
     stage = cast("service._PreparedStage", SimpleNamespace(name="splitter", monitor=SimpleNamespace(health=health)))
     assert asyncio.run(service._run([stage])) == signal.SIGTERM
     assert health.stopping
+
+
+def test_run_of_stages_of_which_several_fail_logs_the_error_of_each_and_raises_the_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = {"sink": UnreachableError("the last commit failed"), "router": BrokerError("a right is missing")}
+    stopped = SimpleNamespace(health=SimpleNamespace(), on=lambda _loop: nullcontext())
+    built = SimpleNamespace(processor=None, step=None)
+    stages = [
+        cast(
+            "service._PreparedStage",
+            SimpleNamespace(name=name, instance=0, runtime=name, built=built, watcher=None, monitor=stopped),
+        )
+        for name in failures
+    ]
+
+    async def end(app: SimpleNamespace, stopping: asyncio.Event) -> BaseException:
+        if app.name == "sink":
+            await stopping.wait()
+        return failures[app.name]
+
+    monkeypatch.setattr(service, "App", lambda name: SimpleNamespace(name=name, running=nullcontext, loop=None))
+    monkeypatch.setattr(service, "declare_agent", lambda *_: None)
+    monkeypatch.setattr(service, "_wait_for_exit", end)
+    with pytest.raises(BrokerError, match="a right is missing"):
+        asyncio.run(service._run(stages))
+    assert [record.getMessage() for record in caplog.records] == [
+        "router-0: ended by an error: a right is missing",
+        "sink-0: ended by an error: the last commit failed",
+    ]
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("too many: raise it"), ZeroDivisionError("bug")])
