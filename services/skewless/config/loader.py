@@ -138,7 +138,7 @@ def _text_settings(problems: list[ErrorDetails], variables: Variables) -> list[t
 def _setting(name: str) -> tuple[str, ...]:
     parts = name.removeprefix(PREFIX).lower().split("__")
     match parts:
-        case [*_, "kafka", "options", option]:
+        case [*_, "kafka", "options", option] if option != "log_level":  # the only one with this character
             return (*parts[:-1], option.replace("_", "."))
         case ["topics", "options", topic]:
             return ("topics", "options", topic.replace("_", "-"))

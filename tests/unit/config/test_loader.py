@@ -73,6 +73,7 @@ def test_loader_without_a_file_reads_the_environment_alone() -> None:
         ("EVENT_TIME__IDLE_TIMEOUT_S", "null", "event_time.idle_timeout_s", None),
         ("AGGREGATOR__AGGREGATES", "[max, min]", "aggregator.aggregates", ["max", "min"]),
         ("KAFKA__OPTIONS__SOCKET_TIMEOUT_MS", "9", "kafka.options", {"socket.timeout.ms": 9}),
+        ("KAFKA__OPTIONS__LOG_LEVEL", "7", "kafka.options", {"log_level": 7}),
         (
             "TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS",
             "60000",
