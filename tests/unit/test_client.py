@@ -72,6 +72,8 @@ def test_balancer_snapshot_that_does_not_fit_is_refused_and_changes_nothing(grou
     broken = {name: None if name not in ("grouping", "workers") else part for name, part in foreign.snapshot().items()}
     with contextlib.suppress(TypeError):
         balancer.restore(broken | {"grouping": grouping, "workers": "many"})
+    with pytest.raises(TypeError, match="0 workers instead of at least 1"):
+        balancer.restore(reference.snapshot() | {"workers": 0})
     assert balancer.workers == 3
     assert balancer.assign(SKEWED[:500], 1_000).tolist() == reference.assign(SKEWED[:500], 1_000).tolist()
     balancer.restore(reference.snapshot())

@@ -107,7 +107,10 @@ class Grouping(ABC):
 
         Raises TypeError if it is not a snapshot of a grouping with this name and these options.
         """
-        self._workers = _require_positive(whole_number(snapshot.get("workers")))
+        workers = whole_number(snapshot.get("workers"))
+        if workers < 1:
+            raise TypeError(f"a grouping's snapshot has {workers} workers instead of at least 1")
+        self._workers = workers
 
 
 class LoadGrouping(Grouping):
