@@ -215,7 +215,8 @@ ALERTS = (
         "5m",
         "warning",
         "Process {{ $labels.instance }} of the join of pipeline {{ $labels.pipeline }} holds as many records as it may",
-        "It holds {{ $value | humanizePercentage }} of join.buffer_records, and reads only its slowest partition.",
+        "It holds {{ $value | humanizePercentage }} of join.buffer_records or join.buffer_bytes, and reads only its"
+        " slowest partition.",
     ),
     Alert(
         "SkewlessMatchRateFell",

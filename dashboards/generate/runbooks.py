@@ -163,13 +163,14 @@ processes names the partitions.
 - In a pipeline whose topics end, the alert is expected. Run the pipeline with `--drain`: the ends are the end of time.
 """,
     "SkewlessJoinBufferFull": """
-A process of the join holds `join.buffer_records`. It reads only its slowest partition until some records are decided.
+A process of the join holds `join.buffer_records`, or `join.buffer_bytes`. It reads only its slowest partition until
+some records are decided.
 
 - If one topic is behind, its lag shrinks and the alert resolves itself: see *Lag by partition* and *Watermark delay* in
   *Stage*.
 - Start more processes of the join, up to one per partition number: each holds the records of fewer partitions.
-- If `/readyz` says that the records of one window do not fit, no process can continue. Raise `join.buffer_records` and
-  the memory of the process, or choose shorter spans in a new pipeline.
+- If `/readyz` says that the records of one window do not fit, no process can continue. Raise the setting that it names
+  and the memory of the process, or choose shorter spans in a new pipeline.
 """,
     "SkewlessMatchRateFell": """
 The share of left records with a partner is below 80 % of that of an hour ago, with at least 100 left records in five

@@ -241,7 +241,7 @@ def held(bootstrap: str, folder: Path, count: int, matched: float) -> Iterator[d
     options = DatasetOptions(event_rate=EVENT_RATE, records=impressions, matched=matched)
     records = produce(bootstrap, "held", HELD_BYTES, options)
     create(bootstrap, *(f"{dataset}-none" for dataset in SIDES.values()))
-    spans = {"apart_s": DAY_S, "sync_delay_s": DAY_S, "buffer_records": 2 * count}
+    spans = {"apart_s": DAY_S, "sync_delay_s": DAY_S, "buffer_records": 2 * count, "buffer_bytes": 2**50}
     rss = {}
     for run, suffix, wanted in (("empty", "none", 0), ("read", "held", count), ("restored", "held", count)):
         name = f"held-{suffix}"

@@ -45,7 +45,7 @@ def step_rules(join: JoinRules, ids: Mapping[Side, Any] | None = None, **changes
     sides = {side: replace(side_rules(settings.side(side)), earliest=0, latest=10**13) for side in Side}
     defaults = {
         "sides": sides, "topics": TOPICS, "join": join, "emit_unmatched_left": True, "max_drift_ms": 10**9,
-        "buffer_records": 10**6, "idle_timeout_ms": None, "max_ahead_ms": 1000, "drain": False,
+        "buffer_records": 10**6, "buffer_bytes": 2**50, "idle_timeout_ms": None, "max_ahead_ms": 1000, "drain": False,
     }  # fmt: skip
     return JoinStepRules(**{**defaults, **changes})
 

@@ -38,6 +38,7 @@ def build(start: StageStart) -> BuiltStage:
         emit_unmatched_left=settings.kind == "left",
         max_drift_ms=round(settings.max_watermark_drift_s * 1000),
         buffer_records=settings.buffer_records,
+        buffer_bytes=settings.buffer_bytes,
         idle_timeout_ms=None if settings.idle_timeout_s is None else round(settings.idle_timeout_s * 1000),
         max_ahead_ms=pipeline.event_time_rules().max_ahead_ms,
         drain=start.drain,

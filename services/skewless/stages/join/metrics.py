@@ -31,7 +31,8 @@ METRICS = (
     Metric("skewless_join_held_bytes", "Bytes of the values of these records.", labels=("side",)),
     Metric(
         "skewless_join_buffer_limit_records",
-        "Number of held records of both sides at which only the slowest partition is read: join.buffer_records.",
+        "Number of held records of both sides at which only the slowest partition is read: join.buffer_records, or as"
+        " many of the present size as fit into join.buffer_bytes, if they are fewer.",
     ),
     Metric(
         "skewless_join_paused_partitions",

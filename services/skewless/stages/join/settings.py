@@ -51,6 +51,13 @@ class JoinSettings(SettingsModel):
         1_000_000,
         description="Records that one process holds, of both sides. At this number only the slowest partition is read.",
     )
+    buffer_bytes: int = Field(
+        512 * 2**20,
+        ge=2**20,
+        le=2**50,
+        description="Bytes of the values of these records, and 300 more for each record. At this number, too, only the "
+        "slowest partition is read. The process uses up to 300 MB more.",
+    )
     idle_timeout_s: float | None = Field(
         None,
         ge=0.001,

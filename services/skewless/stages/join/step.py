@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,8 @@ ASK_INTERVAL_MS = 5_000
 SILENT_MS = 60_000
 """Time without a higher watermark after which a partition is silent. In a join that keeps up, all partitions are at
 their ends after most commits, and the newest records wait for those that come next."""
+RECORD_BYTES = 300
+"""Memory of a held record besides its value."""
 UNMATCHED_TOPICS = {Side.LEFT: "unmatched-left", Side.RIGHT: "unmatched-right"}
 
 
@@ -48,6 +51,7 @@ class JoinStepRules:
     emit_unmatched_left: bool
     max_drift_ms: int
     buffer_records: int
+    buffer_bytes: int
     idle_timeout_ms: int | None
     """Time without records after which a partition is idle. None: never."""
     max_ahead_ms: int
@@ -102,6 +106,15 @@ class _Source(PartitionActivity):
         """Note the watermark at a flush."""
         if watermark != self.last_watermark or not self.unchanged_since_ms:
             self.last_watermark, self.unchanged_since_ms = watermark, now
+
+
+class _Fill(NamedTuple):
+    """How full the buffer of held records is."""
+
+    setting: str
+    """Setting with the bound that is nearer."""
+    used: int
+    limit: int
 
 
 class JoinStep(MultiInputStep):
@@ -279,23 +292,34 @@ class JoinStep(MultiInputStep):
 
     # Alignment
 
+    def _fill(self) -> _Fill:
+        sides = [join.held(side) for join in self._joins.values() for side in Side]
+        records = sum(map(len, sides))
+        in_bytes = RECORD_BYTES * records + sum(held.bytes for held in sides)
+        bounds = (
+            _Fill("buffer_records", records, self._rules.buffer_records),
+            _Fill("buffer_bytes", in_bytes, self._rules.buffer_bytes),
+        )
+        return max(bounds, key=lambda bound: bound.used / bound.limit)
+
     def _align(self, read: TopicPartition | None = None) -> None:
-        held = sum(len(join.held(side)) for join in self._joins.values() for side in Side)
+        fill = self._fill()
         watermarks = {
             partition: self._join_of(partition).watermark(self._side(partition))
             for partition, source in self._sources.items()
             if source.is_active and not self._is_read(partition)
         }
-        decision = self._alignment.decide(watermarks, held, read)
+        # The alignment counts records: bytes count as the same part of its bound.
+        decision = self._alignment.decide(watermarks, fill.used * self._rules.buffer_records // fill.limit, read)
         self._blocked = decision.partitions
-        self._stalled = self._stall(held, slowest(watermarks)) if decision.stuck else None
+        self._stalled = self._stall(fill, slowest(watermarks)) if decision.stuck else None
 
     def _is_read(self, partition: TopicPartition) -> bool:
         """Return whether everything of both sides is read. Nothing that arrives later is waited for here."""
         self._join_of(partition)  # an error if the other side is assigned to another process
         return all(self._sources[self._partition(side, partition.partition)].at_end for side in Side)
 
-    def _stall(self, held: int, waited_for: Iterable[TopicPartition]) -> str:
+    def _stall(self, fill: _Fill, waited_for: Iterable[TopicPartition]) -> str:
         """Return why nothing is read on. `waited_for` are the slowest partitions."""
         places = sorted(
             f"topic {self._rules.topics[self._side(partition)]} {_numbers(merged.slowest())}"
@@ -310,9 +334,9 @@ class JoinStep(MultiInputStep):
                 f"{otherwise} join.idle_timeout_s. Otherwise set"
             )
         return (
-            f"the records of one window do not fit: {held} are held, join.buffer_records is "
-            f"{self._rules.buffer_records}. {advice} join.buffer_records to at least {2 * held}, or use shorter spans "
-            "in join.sync_delay_s and join.window_s"
+            f"the records of one window do not fit: {fill.used} of {fill.limit} of join.{fill.setting} are in use. "
+            f"{advice} join.{fill.setting} to at least {2 * fill.used}, or use shorter spans in join.sync_delay_s and "
+            "join.window_s"
         )
 
     def _ask(self, now: int) -> None:
@@ -450,7 +474,9 @@ class JoinStep(MultiInputStep):
         """Return pairs, unmatched, late and held records, and what waits."""
         yield Sample("skewless_join_pairs_total", (), self._pairs)
         yield HistogramSample("skewless_join_wait_seconds", (), self._waits)
-        yield Sample("skewless_join_buffer_limit_records", (), self._rules.buffer_records)
+        fill, records = self._fill(), sum(len(join.held(side)) for join in self._joins.values() for side in Side)
+        limit = records * fill.limit // fill.used if records else self._rules.buffer_records
+        yield Sample("skewless_join_buffer_limit_records", (), limit)
         for side in Side:
             held = [join.held(side) for join in self._joins.values()]
             for name, value in (

@@ -26,9 +26,9 @@ class Join:
         for partition in (LEFT, RIGHT):
             self.step.assign(partition, None, ())
 
-    def read(self, partition: TopicPartition, *seconds: float) -> list[OutputRecord]:
+    def read(self, partition: TopicPartition, *seconds: float, padding: str = "") -> list[OutputRecord]:
         """Process records with these times after NOW, each with an id of its own."""
-        records = [record(f"{at}", NOW + round(at * 1000)) for at in seconds]
+        records = [record(f"{at}", NOW + round(at * 1000), padding=padding) for at in seconds]
         return list(self.step.process(InMemoryBatch(0, records, topic=partition.topic), NOW + 10**6))
 
 
@@ -45,4 +45,13 @@ def test_join_builder_partition_that_is_ahead_by_more_than_the_drift_is_paused()
     join.read(LEFT, 2)
     assert join.step.blocked == frozenset()
     join.read(LEFT, 2.001)
+    assert join.step.blocked == {LEFT}
+
+
+def test_join_builder_large_records_fill_the_buffer_before_small_ones() -> None:
+    join = Join(buffer_bytes=2**20)
+    join.read(RIGHT, 0)
+    join.read(LEFT, *range(1, 5), padding="x" * 250_000)
+    assert join.step.blocked == frozenset()
+    join.read(LEFT, 5, padding="x" * 250_000)
     assert join.step.blocked == {LEFT}

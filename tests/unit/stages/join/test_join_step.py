@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from time import process_time
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,7 +23,7 @@ from skewless.errors import BrokerError
 from skewless.parsing.batch_slices import SLICE_BYTES
 from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
-from skewless.stages.join.step import SILENT_MS, JoinStep
+from skewless.stages.join.step import RECORD_BYTES, SILENT_MS, JoinStep
 from skewless.wire.join_changelog import held_blocks
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
@@ -423,13 +424,20 @@ def test_join_step_number_of_which_everything_is_read_holds_no_other_one_back() 
     assert step.blocked == {partitions[side, 1] for side in Side}
 
 
-def test_join_step_full_buffer_blocks_all_but_the_slowest_partition() -> None:
-    run = JoinRun(step_rules(PLAIN, buffer_records=10))
+TEN_RECORDS = [("buffer_records", 10), ("buffer_bytes", 10 * (RECORD_BYTES + 20))]
+"""Settings with which ten records fill the buffer."""
+
+
+@pytest.mark.parametrize(("setting", "limit"), TEN_RECORDS)
+def test_join_step_full_buffer_blocks_all_but_the_slowest_partition(setting: str, limit: Any) -> None:
+    run = JoinRun(step_rules(PLAIN, **{setting: limit}))
+    assert run.metrics()["skewless_join_buffer_limit_records",] >= 10
     run.append(RIGHT, record("x", 0))
     run.append(LEFT, *(record(f"{time}", time) for time in range(12)))
     assert run.step.blocked == {PARTITIONS[LEFT]}
     samples = run.metrics()
     assert [samples["skewless_join_paused_partitions", side.value] for side in Side] == [1, 0]
+    assert samples["skewless_join_buffer_limit_records",] == 10
     run.append(RIGHT, record("y", 50))
     assert run.step.blocked == frozenset()
     assert run.step.stalled is None
@@ -450,15 +458,16 @@ def test_join_step_that_is_assigned_more_held_records_than_before_reads_on() -> 
     assert second.step.blocked == {PARTITIONS[LEFT]}
 
 
-def test_join_step_window_that_does_not_fit_stops_with_the_settings() -> None:
-    run = JoinRun(step_rules(PLAIN, buffer_records=10))
+@pytest.mark.parametrize(("setting", "limit"), TEN_RECORDS)
+def test_join_step_window_that_does_not_fit_stops_with_the_settings(setting: str, limit: Any) -> None:
+    run = JoinRun(step_rules(PLAIN, **{setting: limit}))
     run.append(RIGHT, *(record(f"r{number}", 0) for number in range(10)))
     run.append(RIGHT, record("r10", 0), record("r11", 0))
     run.append(LEFT, record("l", 0))
     assert (run.step.stalled or "") == ""
     run.append(LEFT, *(record(f"l{number}", 0) for number in range(4)))
     assert run.step.blocked == set(PARTITIONS.values())
-    assert "join.buffer_records" in (run.step.stalled or "")
+    assert f"of {limit} of join.{setting} are in use. Set join.{setting} to at least " in (run.step.stalled or "")
     run.flush(at_end=Side)
     run.now += SILENT_MS
     run.flush(at_end=Side)
