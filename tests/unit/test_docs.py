@@ -153,9 +153,8 @@ def test_docs_test_cases_pass_with_the_pipeline_of_their_page(tmp_path: Path) ->
         file = tmp_path / block.name
         file.write_text(block.text)
         settings = load(pipeline, tmp_path)
-        outcomes = [cases.check(settings, case, NOW_MS) for case in cases.read_cases(file, settings)]
-        assert outcomes
-        assert [differences for differences in outcomes if differences] == []
+        read = cases.read_cases(file, settings)
+        assert {case.name: found for case in read if (found := cases.check(settings, case, NOW_MS))} == {}
 
     assert CASES
     assert_none(problem for block in CASES for problem in problem_of(str(block), partial(run, block)))
