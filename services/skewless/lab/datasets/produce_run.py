@@ -13,7 +13,7 @@ from skewless.kafka.producer.bulk import BulkProducer
 from skewless.lab.datasets import RecordBatch
 from skewless.lab.datasets.produce_classified import InputClassifier
 from skewless.lab.datasets.rate_limiter import RateLimiter
-from skewless.lab.progress import Report, report_progress
+from skewless.lab.progress import report_progress
 
 WAIT_S = 0.01
 """Wait while the rate limit allows no record. The records of this period are then sent together."""
@@ -34,7 +34,8 @@ class Summary:
     interrupted: bool = False
 
     def add(self, values: list[bytes], times: NDArray[np.int64]) -> None:
-        """Add the size and the event times (ms) of records that the producer accepted."""
+        """Add the number, the size and the event times (ms) of records that the producer accepted."""
+        self.records += len(values)
         self.size += sum(map(len, values))
         first, last = int(times.min()), int(times.max())
         self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
@@ -72,64 +73,39 @@ def run(  # noqa: PLR0913 - arguments of all runs, and by name an option of some
     `total` is the number of records for the progress bar, or None if it is unknown. `rate` and `speed` are those of
     `RateLimiter`. `classifier` gets all records that are sent.
     """
-    start = time.monotonic()
+    start, summary = time.monotonic(), Summary()
+
+    def delivered() -> int:  # in a resumed run, the producer's counters include earlier records
+        return summary.records - (producer.taken - producer.delivered)
+
     try:
         with report_progress("sending", total, start) as progress:
-            limiter = RateLimiter(start, rate=rate, speed=speed)
-            sender = _RateLimitedSender(producer, limiter, signals, progress, classifier)
-            for batch in batches:
-                sender.send(batch)
-                if signals:
-                    break
+            for part in _limited(batches, RateLimiter(start, rate=rate, speed=speed), signals):
+                if part.values:
+                    if classifier:
+                        classifier.add(producer.taken, part.values, part.times, part.keys)
+                    producer.send(part.values, part.times.tolist(), part.keys)
+                    summary.add(part.values, part.times)
+                progress(time.monotonic(), delivered())
             producer.flush()
-            progress(time.monotonic(), sender.delivered)
+            progress(time.monotonic(), delivered())
     finally:
         producer.close()
-    summary = sender.summary
-    summary.records = sender.delivered
+    summary.records = delivered()
     summary.seconds = time.monotonic() - start
     summary.interrupted = bool(signals)
     return summary
 
 
-class _RateLimitedSender:
-    """Sends the batches of one run within its rate limit, and counts and classifies them."""
-
-    def __init__(
-        self,
-        producer: BulkProducer,
-        limiter: RateLimiter,
-        signals: Sequence[int],
-        progress: Report,
-        classifier: InputClassifier | None,
-    ) -> None:
-        self._producer = producer
-        self._limiter = limiter
-        self._signals = signals
-        self._progress = progress
-        self._classifier = classifier
-        self._sent = 0
-        self.summary = Summary()
-
-    @property
-    def delivered(self) -> int:
-        """Delivered records of this run. In a resumed run, the producer's counters include earlier records."""
-        return self._sent - (self._producer.taken - self._producer.delivered)
-
-    def send(self, batch: RecordBatch) -> None:
-        """Send a batch as fast as the rate limit allows. Returns early when interrupted."""
+def _limited(batches: Iterator[RecordBatch], limiter: RateLimiter, signals: Sequence[int]) -> Iterator[RecordBatch]:
+    """Yield the records as the limit allows, until there is a signal. While it allows none, yields empty batches."""
+    for batch in batches:
         done = 0
-        while done < len(batch.values) and not self._signals:
-            times = batch.times[done : done + MAX_SEND_RECORDS]
-            count = self._limiter.acquire(time.monotonic(), times)
-            if count:
-                part = batch.part(done, done + count)
-                if self._classifier:
-                    self._classifier.add(self._producer.taken, part.values, part.times, part.keys)
-                self._producer.send(part.values, part.times.tolist(), part.keys)
-                self.summary.add(part.values, part.times)
-                self._sent += count
-                done += count
-            else:
+        while done < len(batch.values) and not signals:
+            count = limiter.acquire(time.monotonic(), batch.times[done : done + MAX_SEND_RECORDS])
+            yield batch.part(done, done + count)
+            done += count
+            if not count:
                 time.sleep(WAIT_S)
-            self._progress(time.monotonic(), self.delivered)
+        if signals:
+            return
