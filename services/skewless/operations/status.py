@@ -218,7 +218,7 @@ def status(
             if name in topics
         },
         recent_s=recent_s,
-        load=_last_tick(settings, offsets) if distribution in partition_counts else None,
+        load=last_tick(settings, offsets) if distribution in partition_counts else None,
         hot_keys=hot_keys(settings, offsets, partition_counts.get(settings.topic("worker-input"), 0))
         if settings.topic("router-state") in partition_counts
         else [],
@@ -378,7 +378,8 @@ def open_windows(windows: WindowAssigner, closed_until: int | None, newest_event
     return len(found)
 
 
-def _last_tick(settings: PipelineSettings, offsets: OffsetReader) -> TickDistribution | None:
+def last_tick(settings: PipelineSettings, offsets: OffsetReader) -> TickDistribution | None:
+    """Return the newest record of the topic `distribution`; None if there is none."""
     topic = settings.topic("distribution")
     retained = offsets.ranges(topic)
     # Each tick is a record, and each transaction adds a marker: two offsets from the end there may be none.
