@@ -101,7 +101,8 @@ class Members:
         while len(self._children) < count:
             self._children.append(self._start(len(self._children)))
         for child in self._children[count:]:
-            assert child_process.stop(child, WAIT_S) in {0, -signal.SIGTERM}  # the latter if it was still starting
+            child_process.stop(child, grace_s=WAIT_S)
+            assert child.returncode in {0, -signal.SIGTERM}  # the latter if it was still starting
         del self._children[count:]
 
     def kill(self, instance: int) -> None:

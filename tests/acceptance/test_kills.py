@@ -178,7 +178,7 @@ def second_processes(tested: Pipeline, stages: Sequence[str]) -> Iterator[list[C
         yield children
     finally:
         for child in children:
-            child_process.stop(child, STOP_S)
+            child_process.stop(child, grace_s=STOP_S)
 
 
 @pytest.mark.thorough

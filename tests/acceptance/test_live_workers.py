@@ -106,7 +106,7 @@ def more_workers(tested: Pipeline, instances: Sequence[int]) -> Iterator[None]:
         children = []
         for number in instances:
             child = tested.start("worker", number)
-            stack.callback(child_process.stop, child, STOP_S)
+            stack.callback(child_process.stop, child, grace_s=STOP_S)
             children.append(child)
         yield
         stack.close()

@@ -126,7 +126,8 @@ def replace(tested: Pipeline, supervisor: Supervisor, stage: str, *, killed: boo
                 until(lambda: child.poll() is not None, each=looking_after(supervisor))
                 assert child.returncode == -signal.SIGKILL
             else:
-                assert child_process.stop(child, grace_s=WAIT_S) == 0
+                child_process.stop(child, grace_s=WAIT_S)
+                assert child.returncode == 0
         supervisor.processes[f"{stage}-0"].child = tested.start(stage, armed=True)
     await_commit(tested, supervisor, stage)
 

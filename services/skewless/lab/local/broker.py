@@ -85,7 +85,7 @@ class Broker:
         """Shut the server down, and remove its folder if it is temporary."""
         try:
             if self._child:
-                child_process.stop(self._child, STOP_TIMEOUT_S)
+                child_process.stop(self._child, grace_s=STOP_TIMEOUT_S)
         finally:
             self._temporary.close()
 

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -63,16 +64,19 @@ def start(
         )
 
 
-def stop(child: ChildProcess, grace_s: float = GRACE_S) -> int:
-    """Send SIGTERM to the child's group, kill it after `grace_s` seconds, and return the exit code."""
+def stop(*children: ChildProcess, grace_s: float = GRACE_S) -> None:
+    """Send SIGTERM to the children's groups, and kill those that still run after `grace_s` seconds."""
     try:
-        if child.poll() is None:
-            _signal(child, signal.SIGTERM)
+        for child in children:
+            if child.poll() is None:
+                _signal(child, signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(grace_s)
+                child.wait(max(0.0, deadline - time.monotonic()))
     finally:
-        kill(child)
-    return child.wait()
+        for child in children:
+            kill(child)
 
 
 def kill(child: ChildProcess) -> None:

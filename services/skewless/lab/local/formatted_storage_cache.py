@@ -86,7 +86,7 @@ def _create(folder: Path, created: Path) -> None:
     try:
         kafka_process.wait_until_started(child, log, {"bootstrap.servers": f"127.0.0.1:{ports.client}"})
     finally:
-        child_process.stop(child, ARCHIVE_TIMEOUT_S)
+        child_process.stop(child, grace_s=ARCHIVE_TIMEOUT_S)
 
 
 def _require_success(completed: subprocess.CompletedProcess[bytes]) -> None:

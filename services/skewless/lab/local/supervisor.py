@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -171,17 +168,8 @@ class Supervisor:
         for replica in self.processes.values():
             replica.start_at = replica.child = None
         try:
-            for child in running:
-                if child.poll() is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(child.pid, signal.SIGTERM)
-            deadline = time.monotonic() + grace_s
-            for child in running:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(max(0.0, deadline - time.monotonic()))
+            child_process.stop(*running, grace_s=grace_s)
         finally:
-            for child in running:
-                child_process.kill(child)
             self._own_host.close()
 
     def _poll_replica(self, replica: Replica, now: float) -> list[Event]:
