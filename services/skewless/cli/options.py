@@ -218,16 +218,16 @@ def bootstrap_servers_option(default: str = "") -> Callable[[Command], Command]:
     )
 
 
-def kafka_of(file: Path | None, servers: str | None) -> KafkaSettings:
-    """Return the Kafka settings of a command that needs only a topic.
-
-    They are the section `kafka` of the file or, without a file, of the environment. `servers` overrides the address.
-    """
-    return with_servers(_sections(file, "kafka").kafka, servers)
+def kafka_of(servers: str | None) -> KafkaSettings:
+    """Return the Kafka settings of the environment. `servers` overrides the address."""
+    return with_servers(_sections(None, "kafka").kafka, servers)
 
 
 def connections_of(file: Path | None, servers: str | None) -> tuple[KafkaSettings, RegistrySettings | None]:
-    """Return the settings of Kafka, as `kafka_of`, and those of the schema registry; None if its address is not set."""
+    """Return the settings of Kafka and of the schema registry, of the file or of the environment.
+
+    `servers` overrides the address of Kafka. The registry is None if its address is not set.
+    """
     from skewless.config.loader import variable_of
 
     is_set = variable_of(REGISTRY_URL) in map(str.upper, os.environ)

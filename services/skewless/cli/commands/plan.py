@@ -178,7 +178,7 @@ def _settings(file: Path | None, topic: str | None, servers: str | None) -> Pipe
     if file is None:
         if topic is None:
             raise ConfigurationError("--topic: missing; name the topic to plan for, or give a pipeline with -f")
-        return PipelineSettings(name="plan", source=_source(topic), kafka=kafka_of(None, servers))
+        return PipelineSettings(name="plan", source=_source(topic), kafka=kafka_of(servers))
     settings = load_settings(file)
     source = {} if topic is None else {"source": _source(topic)}
     return settings.model_copy(update={"kafka": with_servers(settings.kafka, servers), **source})

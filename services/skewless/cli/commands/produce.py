@@ -249,4 +249,4 @@ def _target(
         )
     if topic is None:
         raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")
-    return kafka_of(None, servers), topic, None
+    return kafka_of(servers), topic, None
