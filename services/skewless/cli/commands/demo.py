@@ -100,6 +100,7 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     if prometheus:
         find()
     screen = DemoConsole(Console(stderr=as_json))
+    # SIGTERM runs the clean-up, as Ctrl-C does.
     with handled(signal.SIGTERM, lambda *_: sys.exit(TERMINATED)), _folder(screen, keep=keep) as folder:
         _set_environment(folder)
         demonstration = Demo(plan, screen, folder)
