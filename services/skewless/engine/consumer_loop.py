@@ -198,7 +198,7 @@ class ConsumerThread(threading.Thread):
             self._recover(failure)
 
     def _recover(self, failure: TransactionAbortedError | FencedError) -> None:
-        """Reset the partitions or join the group again. A process that stops has no time for that, and ends."""
+        """Reset the partitions or join the group again. Raises UnreachableError if nothing follows, as at a stop."""
         owned = self._assignment.partitions
         self._unreadable.clear()  # what precedes these records is read again, and then they are
         if isinstance(failure, FencedError):
