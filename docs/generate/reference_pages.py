@@ -41,7 +41,7 @@ Names that end in `_s` are seconds, in `_ms` milliseconds, in `_bytes` bytes.
 
 The environment overrides the file: `{loader.PREFIX}ROUTER__WORKERS=4` sets `router.workers`. Two underscores separate
 the names of a path, and values are YAML, except secrets, which are taken as they are: quotes are a part of them, and
-only one line break at the end is removed. In names of Kafka options `_` stands for `.`
+only one line break at the end is removed. In names of Kafka options except `log_level`, `_` stands for `.`
 (`{loader.PREFIX}KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics for `-`
 (`{loader.PREFIX}TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
 `{loader.BOOTSTRAP_SERVERS}` is the address of brokers of pipelines that set none.

@@ -2,8 +2,8 @@
 
 `SKEWLESS__KAFKA__BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers`: two underscores separate the names of a path, in
 upper or lower case. Values are YAML (`8`, `null`, `[count, sum]`); text that is not valid YAML is used unchanged.
-Secrets are never YAML: they are used unchanged, without a line break at their end. In names of Kafka options, `_` is
-read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics as `-`
+Secrets are never YAML: they are used unchanged, without a line break at their end. In names of Kafka options except
+`log_level`, `_` is read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics as `-`
 (`SKEWLESS__TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
 `KAFKA_BOOTSTRAP_SERVERS` is the default of `kafka.bootstrap_servers`.
 
