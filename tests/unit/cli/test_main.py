@@ -304,6 +304,17 @@ def test_main_closed_stdout_ends_with_141_and_prints_nothing(monkeypatch: pytest
     assert (result.exit_code, result.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_main_stream_that_the_caller_has_closed_is_empty(closed: str, tmp_path: Path) -> None:
+    tuples = tmp_path / "tuples.tsv"
+    tuples.write_text("1\ta\n")
+    options = f"--input {tuples} --grouping even --workers 2"
+    command = f"{sys.executable} -m skewless simulate {options} {closed}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("1 tuple" in done.stdout) == (closed != ">&-")
+
+
 ABANDONED = """
 import sys, time
 import skewless.service
