@@ -216,6 +216,9 @@ class SqliteDatabase(Database):
         error_class, cause = _BY_CODE.get(code & 0xFF, (_C.PERMANENT, "refused"))
         if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
             message += "; create its folder, let this user write in it, or correct sink.url"
+        if cause == "read_only" and self._connection is None:
+            error_class = _C.PERMANENT
+            message += "; grant this user the right to write the file and its folder: SQLite needs it to read, too"
         if "no such table" in message:
             message += f"; {NO_TABLE}"
         return Failure(error_class, cause, f"{self.address.database}: {message}")

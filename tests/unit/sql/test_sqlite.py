@@ -46,3 +46,14 @@ def test_sqlite_file_that_the_system_refuses_is_reported_when_it_is_opened(tmp_p
     refused.require_existence()
     with pytest.raises(sqlite3.OperationalError, match="unable to open database file"):
         refused.connect()
+
+
+def test_sqlite_file_that_this_user_may_not_write_is_a_final_error_when_it_is_opened(tmp_path: Path) -> None:
+    error = sqlite3.OperationalError("attempt to write a readonly database")
+    error.sqlite_errorcode = sqlite3.SQLITE_READONLY_DIRECTORY
+    file = database(tmp_path / "p.db")
+    refused = file.failure_of(error)
+    assert (refused.is_final, "grant this user the right to write" in refused.message) == (True, True)
+    file.connect()
+    assert not file.failure_of(error).is_final
+    file.close()
