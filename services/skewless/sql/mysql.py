@@ -202,7 +202,7 @@ class MysqlDatabase(Database):
             return int(cursor.execute(statement, tuple(parameters) or None))
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement for each sequence of parameters. Those of an INSERT go into few statements."""
+        """Execute a statement for each sequence of parameters."""
         with self._cursor() as cursor:
             cursor.executemany(statement, rows)
 
