@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -360,19 +360,13 @@ class TimeSettings(SettingsModel):
         return self
 
 
-class RecordLimitSettings(SettingsModel):
-    """Limits of one record of a join. A record that exceeds one is invalid."""
+class LimitSettings(SettingsModel):
+    """Limits of one record. A record that exceeds one is invalid."""
 
     record_bytes: int = Field(
         262_144, ge=1, le=2**30, description="Maximum bytes of the value, checked before it is parsed."
     )
     key_bytes: int = Field(1024, ge=1, le=65_536, description="Maximum bytes of a key in UTF-8.")
-    max_depth: int = Field(32, ge=1, le=128, description="Maximum nesting of lists and objects in JSON.")
-
-
-class LimitSettings(RecordLimitSettings):
-    """Limits of one record. A record that exceeds one is invalid."""
-
     pattern_input_bytes: int = Field(
         32_768,
         ge=1,
@@ -380,6 +374,7 @@ class LimitSettings(RecordLimitSettings):
         description="Maximum bytes of a key field with `key.pattern`. For some patterns, such as `a*b|a`, the time to "
         "find all matches grows with the square of the size.",
     )
+    max_depth: int = Field(32, ge=1, le=128, description="Maximum nesting of lists and objects in JSON.")
     text_bytes: int = Field(1024, ge=1, le=65_536, description="Maximum bytes of a text value in UTF-8.")
     tuples_per_record: int = Field(10_000, ge=1, le=1_000_000, description="Maximum tuples of one record.")
 
@@ -398,6 +393,10 @@ class FieldSettings(Protocol):
     @property
     def named_values(self) -> Mapping[str, ValueSettings]:
         """Settings of the values of a tuple by name."""
+
+    @property
+    def where(self) -> Sequence[ConditionSettings]:
+        """Conditions that a record must meet."""
 
     @property
     def time(self) -> TimeSettings:

@@ -6,14 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from skewless.parsing.field_settings import (
-    FieldRef,
-    HeaderName,
-    KeySettings,
-    LimitSettings,
-    RecordLimitSettings,
-    TimeSettings,
-)
+from skewless.parsing.field_settings import FieldRef, HeaderName, KeySettings, LimitSettings, TimeSettings
 from skewless.parsing.formats import BUILT_IN
 from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.settings import FormatChoice, ParsingSettings
@@ -61,20 +54,19 @@ class _JoinParsing(ParsingSettings):
 
 
 class JoinSideSettings(SettingsModel):
-    """Settings of one side of the join."""
+    """Settings of one side of the join. Its limits of patterns, texts and tuples have no effect: an id has none."""
 
     topic: TopicName = Field(description="Topic of this side.")
     format: FormatChoice = JsonSettings()
     id: JoinIdSettings = JoinIdSettings.model_validate({})
     time: TimeSettings = TimeSettings()
-    limits: RecordLimitSettings = RecordLimitSettings()
+    limits: LimitSettings = LimitSettings()
 
     @property
     def parsing(self) -> ParsingSettings:
         """Settings of the parser: the id is the key, and a record has no values."""
         key = KeySettings.model_validate({"from": self.id.from_, "field": self.id.field, "header": self.id.header})
-        limits = LimitSettings.model_validate(self.limits.model_dump())
-        return _JoinParsing.model_construct(format=self.format, key=key, values={}, time=self.time, limits=limits)
+        return _JoinParsing.model_construct(format=self.format, key=key, values={}, time=self.time, limits=self.limits)
 
     @model_validator(mode="after")
     def _fits_together(self) -> JoinSideSettings:

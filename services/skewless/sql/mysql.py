@@ -99,7 +99,7 @@ LIMIT %s""",
         # For GROUP BY, MariaDB steps from window to window in the index. In a subquery it reads all entries.
         "windows_select": """\
 SELECT {window_start_ms}, (
-    SELECT {window_end_ms} FROM {table} AS same WHERE same.window_start = {table}.window_start ORDER BY key_id LIMIT 1
+    SELECT {window_end_ms} FROM {table} AS _same WHERE _same.window_start = {table}.window_start ORDER BY key_id LIMIT 1
 )
 FROM {table}
 WHERE window_start >= %s

@@ -215,7 +215,8 @@ class SqlOutput:
         self._removed += len(self._deleted)
         self._refusals += len(refused) + len(self._refused)
         for row in (*self._refused, *refused):
-            log.warning("refused a row: %s", row.reason, extra={"partition": row.partition, "offset": row.offset})
+            place = {"partition": str(row.partition), "offset": row.offset}
+            log.warning("refused a row: %s", row.reason, extra=place)
         self.outcomes["committed"] += 1
         self._clear()
         self._progress.report({partition: committed.offset for partition, committed in offsets.items()})

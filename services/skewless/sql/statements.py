@@ -102,6 +102,7 @@ class Statements:
             "index_of_table": 'CREATE INDEX IF NOT EXISTS {key_index} ON {table} ("key");\n',
             "create_view": "CREATE OR REPLACE VIEW",
             **dialect.names,
+            **({"index_in_table": "", "index_of_table": ""} if table.ranked else {}),  # nothing reads ranks by key
         }
         own = {
             "table": quote(table.name),

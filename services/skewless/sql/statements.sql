@@ -66,17 +66,17 @@ SELECT EXISTS (SELECT 1 FROM {table})
 DELETE FROM {table} WHERE window_start = %s
 
 -- name: windows_select
-WITH RECURSIVE steps (window_start, number) AS (
+WITH RECURSIVE _steps (window_start, number) AS (
     SELECT MIN(window_start), 1 FROM {table} WHERE window_start >= %s
     UNION ALL
-    SELECT (SELECT MIN({table}.window_start) FROM {table} WHERE {table}.window_start > steps.window_start), number + 1
-    FROM steps
+    SELECT (SELECT MIN({table}.window_start) FROM {table} WHERE {table}.window_start > _steps.window_start), number + 1
+    FROM _steps
     WHERE window_start IS NOT NULL AND number < 500
 )
 SELECT {window_start_ms}, (
-    SELECT {window_end_ms} FROM {table} WHERE {table}.window_start = steps.window_start ORDER BY key_id LIMIT 1
+    SELECT {window_end_ms} FROM {table} WHERE {table}.window_start = _steps.window_start ORDER BY key_id LIMIT 1
 )
-FROM steps
+FROM _steps
 WHERE window_start IS NOT NULL
 ORDER BY window_start
 

@@ -57,6 +57,15 @@ def test_windows_are_read_with_a_query_for_many_of_them(
     assert len(queries) == 4
 
 
+@pytest.mark.parametrize("name", ["steps", "same"])
+def test_windows_of_a_table_with_the_name_of_an_alias_are_read(name: str, database: TestDatabase) -> None:
+    sink = Sink(database, table=name).start()
+    windows = [START, START + 60_000]
+    sink.store([result("a", window) for window in windows])
+    with snapshot(sink.database) as stored:
+        assert list(stored.windows()) == [(window, window + 60_000) for window in windows]
+
+
 def test_pages_values_are_those_of_the_results(database: TestDatabase) -> None:
     aggregates = ["count", "sum", "mean", "min", {"largest": "value", "n": 2, "as": "top"}]
     sink = Sink(database, value={"decimals": 2, "missing": "skip"}, aggregates=aggregates).start()

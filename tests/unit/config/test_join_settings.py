@@ -43,9 +43,6 @@ def test_join_settings_one_topic_on_both_sides_is_refused() -> None:
         ({"time": {"unit": "s"}}, "time.unit: set time.field too"),
         ({"time": {"earliest": 2, "latest": 1}}, "time.earliest: is after time.latest"),
         ({"id": {}}, "id"),
-        ({"limits": {"pattern_input_bytes": 1}}, "limits.pattern_input_bytes"),
-        ({"limits": {"text_bytes": 1}}, "limits.text_bytes"),
-        ({"limits": {"tuples_per_record": 1}}, "limits.tuples_per_record"),
     ],
 )
 def test_join_settings_of_a_side_that_do_not_fit_together_are_refused(side: dict[str, Any], problem: str) -> None:

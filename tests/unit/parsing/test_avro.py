@@ -229,6 +229,17 @@ def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: 
     assert problem in str(caught.value)
 
 
+def test_avro_condition_that_an_absent_field_meets_needs_no_field_in_the_schema_file(tmp_path: Path) -> None:
+    file = tmp_path / "schema.avsc"
+    file.write_text(json.dumps(CLICK))
+    where = [{"field": "deleted", "exists": False}]
+    settings = {"format": {"name": "avro", "schema": str(file)}, "key": {"field": "user"}, "where": where}
+    RecordParser(ParsingSettings.model_validate(settings))
+    where[0] = {"field": "deleted", "exists": True}
+    with pytest.raises(ConfigurationError, match=r"where\.0\.field: does not exist in schema"):
+        RecordParser(ParsingSettings.model_validate(settings))
+
+
 @pytest.mark.parametrize(
     ("kind", "default"),
     [("string", None), ("int", "0"), ("long", 0.0), (["null", "int"], "x"), ({"type": "array", "items": "int"}, None)],

@@ -62,7 +62,9 @@ class ElementFormat(SchemaFormat[Compiled]):
 
     def __init__(self, settings: SchemaFormatSettings, fields: FieldSettings) -> None:
         self._required, self._optional = paths_of(fields.required), paths_of(fields.optional)
-        self._conditions = {name: path for name, path in self._optional.items() if name.startswith("where.")}
+        # An absent field meets `exists: false`. It meets no other condition: all records would be filtered.
+        unmet = {f"where.{i}" for i, condition in enumerate(fields.where) if condition.exists is not False}
+        self._conditions = {name: path for name, path in self._optional.items() if name in unmet}
         self._wanted = WantedPaths.of(self._required.values())
         self._wanted_optional = WantedPaths.of(self._optional.values())
         self._labels = {name: source_label(name, fields) for name in self._required}

@@ -11,7 +11,9 @@ from helpers.batches import batch_of, json_values_in, reports, source, tuples_in
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
+from skewless.stages.splitter.builder import parsing_digest
 from skewless.stages.splitter.checkpoint import first_checkpoint, start_of
+from skewless.stages.splitter.settings import SplitterSettings
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.tuples import TupleFormat
 
@@ -98,3 +100,13 @@ def test_splitter_checkpoint_of_a_former_version_starts_at_the_beginning() -> No
     restarted = splitter("[1000,false]")
     list(restarted.process(batch_of(3, [sale(2000)], first=40), NOW))
     assert start_of(restarted.checkpoint(source(3))) == 0
+
+
+def test_parsing_digest_of_all_limits_is_that_of_earlier_versions() -> None:
+    limits = {
+        "tuples_per_record": 1, "text_bytes": 2, "max_depth": 3, "pattern_input_bytes": 4, "key_bytes": 5,
+        "record_bytes": 6,
+    }  # fmt: skip
+    settings = SplitterSettings.model_validate({"key": {"field": "k"}, "limits": limits})
+    # Tuples that a splitter of an earlier version holds are only read with the settings that they were made with.
+    assert parsing_digest(settings) == "e58fb8c95dad374a"
