@@ -7,10 +7,14 @@ import json
 import random
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from time import process_time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -104,6 +108,51 @@ def test_join_answer_of_random_logs_is_that_of_the_definition(spark: SparkSessio
             assert sum(found.records.values()) == len(rows_of(logs))
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def pairs_input(logs: Logs) -> pa.RecordBatch:
+    """Return records as `_Pairs` reads them: ordered by number, id, side, partition and offset."""
+    rows = sorted(
+        (partition, event.id, side.value, partition, at, event.time, msgspec.json.encode({"at": at}))
+        for (side, partition), log in logs.items()
+        for at, event in enumerate(log)
+    )
+    names = ["number", "id", "side", "partition", "offset", "time", "value"]
+    return pa.record_batch([pa.array(list(column)) for column in zip(*rows, strict=True)], names)
+
+
+@pytest.mark.parametrize("batch_rows", [1, 7, 1_000])
+def test_join_pairs_of_ids_in_any_slices_and_batches_are_those_of_the_definition(
+    monkeypatch: pytest.MonkeyPatch, batch_rows: int
+) -> None:
+    from skewless.spark import join_pipeline
+
+    monkeypatch.setattr(join_pipeline, "SLICE_RECORDS", 3)
+    in_order = JoinRules(5, 10**6, 10**6)
+    for seed in range(20):
+        logs = random_logs(seed)
+        plan = join_pipeline.plan_of(settings(), {})
+        batch = pairs_input(logs)
+        batches = [batch.slice(first, batch_rows) for first in range(0, batch.num_rows, batch_rows)]
+        answers = join_pipeline._Pairs(plan, {})(batches)
+        rows = [SimpleNamespace(**row) for answered in answers for row in answered.to_pylist()]
+        assert Counter(map(outcome, rows)) == expected(logs, replace(plan, rules=in_order), ended=True)
+
+
+def test_join_pairs_of_one_id_take_linear_time() -> None:
+    from skewless.spark import join_pipeline
+
+    def run_over(count: int) -> float:
+        # Half of the left records have no partner, so they wait until the right times have passed.
+        logs = {(LEFT, 0): [Event("a", 1_000 * at) for at in range(count)]}
+        logs[RIGHT, 0] = [Event("a", 1_000 * at) for at in range(0, count, 2)]
+        batch, plan = pairs_input(logs), join_pipeline.plan_of(settings(), {})
+        started = process_time()
+        (answered,) = join_pipeline._Pairs(plan, {})([batch])
+        assert answered.num_rows == count
+        return process_time() - started
+
+    assert run_over(160_000) < 12 * min(run_over(20_000) for _ in range(2))  # 8 times the records
 
 
 def test_join_answer_invalid_records_are_counted_by_reason(spark: SparkSession) -> None:

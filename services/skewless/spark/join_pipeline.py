@@ -32,8 +32,8 @@ from skewless.wire.joined import joined_records, late_records, unmatched_records
 from skewless.wire.record import OutputRecord
 from skewless.wire.timed_records import read_timed_records
 
-UNLIMITED_MS = 2**60
-"""Tolerated disorder of records whose lateness is already decided."""
+SLICE_RECORDS = 10_000
+"""Records of one side that are joined at once."""
 COLUMNS = ("topic", "partition", "key", "value", "timestamp", "decided")
 """Columns of an answer. `topic` is a name of the topology. `decided` is false for a record that is unmatched only
 because the topics end: later records might have been its partner."""
@@ -285,22 +285,23 @@ class _Pairs:
     def _paired(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         is_json = {side: self.plan.is_json(side) for side in Side}
         # Lateness is decided, and the end of the topics is the end of time.
-        join = WindowJoin(JoinRules(self.plan.rules.apart_ms, UNLIMITED_MS, UNLIMITED_MS))
-        outputs: list[OutputRecord] = []
-        for side in Side:
-            records = _records(rows.filter(pc.equal(rows["side"], side.value)))
-            # Offsets of several partitions may be equal: the rank takes their place.
-            added = join.add(side, records._replace(offsets=np.arange(len(records.times))))
-            outputs += joined_records(
+        join = WindowJoin(self.plan.rules, external_watermarks=True)
+        logs = {side: _records(rows.filter(pc.equal(rows["side"], side.value))) for side in Side}
+        pairs: list[OutputRecord] = []
+        unmatched: dict[Side, list[Records]] = {side: [] for side in Side}
+        for side, records, next_time in _by_time(logs):
+            added = join.add(side, records)
+            pairs += joined_records(
                 number, added.left, added.right, left_is_json=is_json[Side.LEFT], right_is_json=is_json[Side.RIGHT]
             )
-        decided = [True] * len(outputs)
-        for side in Side:
-            records = join.expire_all(side)
-            if side is Side.LEFT and not self.plan.emit_unmatched_left:
-                continue
-            outputs += unmatched_records(f"unmatched-{side.value}", number, records, is_json=is_json[side])
-            decided += self._decided(side, number, records)
+            join.raise_watermark(side, next_time)
+            for each in Side:
+                unmatched[each].append(join.expire(each))
+        outputs, decided = pairs, [True] * len(pairs)
+        for side in Side if self.plan.emit_unmatched_left else [Side.RIGHT]:
+            for records in (*unmatched[side], join.expire_all(side)):
+                outputs += unmatched_records(f"unmatched-{side.value}", number, records, is_json=is_json[side])
+                decided += self._decided(side, number, records)
         return _answer_batch(outputs, decided)
 
     def _decided(self, side: Side, number: int, records: Records) -> list[bool]:
@@ -309,27 +310,45 @@ class _Pairs:
         return [watermark is not None and watermark > time + reach for time in records.times.tolist()]
 
 
+def _by_time(logs: Mapping[Side, Records]) -> Iterator[tuple[Side, Records, int]]:
+    """Yield slices of both logs, and the earliest time that follows in the log of each slice.
+
+    The log with the earliest time is read next, so that few records wait for partners, however many an id has.
+    """
+    # Offsets of several partitions may be equal: the rank takes their place.
+    ranked = {side: records._replace(offsets=np.arange(len(records.times))) for side, records in logs.items()}
+    earliest = {
+        side: np.append(np.minimum.accumulate(records.times[::-1])[::-1], MAX_WATERMARK + 1)
+        for side, records in logs.items()
+    }
+    read = dict.fromkeys(Side, 0)
+    while any(read[side] < len(logs[side].times) for side in Side):
+        side = min(Side, key=lambda side: earliest[side][read[side]])
+        rows = ranked[side].offsets[read[side] : read[side] + SLICE_RECORDS]
+        read[side] += len(rows)
+        yield side, ranked[side].take(rows), int(earliest[side][read[side]])
+
+
 def _whole_ids(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Yield the rows again, cut between two ids."""
+    """Yield the rows again, cut between two ids. An id that several batches have is alone."""
     pending: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
             continue
-        last = _first_of_last_id(batch)
-        if last or (pending and _id_at(pending[-1], -1) != _id_at(batch, 0)):
-            yield from _combined([*pending, batch.slice(0, last)])
-            pending = []
-        pending.append(batch.slice(last))
+        same = pc.sum(_with_id_of(batch, pending[-1])).as_py() if pending else 0
+        if same == batch.num_rows:
+            pending.append(batch)
+            continue
+        last = pc.index(_with_id_of(batch, batch), value=True).as_py()
+        yield from _combined([*pending, batch.slice(0, same)])
+        yield from _combined([batch.slice(same, last - same)])
+        pending = [batch.slice(last)]
     yield from _combined(pending)
 
 
-def _first_of_last_id(batch: pa.RecordBatch) -> int:
-    is_last = pc.and_(pc.equal(batch["id"], batch["id"][-1]), pc.equal(batch["number"], batch["number"][-1]))
-    return int(pc.index(is_last, value=True).as_py())
-
-
-def _id_at(batch: pa.RecordBatch, row: int) -> tuple[int, str]:
-    return batch["number"][row].as_py(), batch["id"][row].as_py()
+def _with_id_of(batch: pa.RecordBatch, other: pa.RecordBatch) -> Any:
+    """Return which rows have the id of the last row of another batch."""
+    return pc.and_(pc.equal(batch["id"], other["id"][-1]), pc.equal(batch["number"], other["number"][-1]))
 
 
 def _combined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
