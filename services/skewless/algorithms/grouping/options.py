@@ -89,7 +89,7 @@ class EvenOptions(SettingsModel):
         ge=256,
         le=1_048_576,
         description="Number of hash buckets, 16 bytes each. Keys in the bucket of a hot key are spread with it. "
-        "With less than 16 per worker, all keys are spread over many workers. "
+        "With fewer than 16 per worker, all keys are spread over many workers. "
         "Of 262,000 or more, a router saves the 196,608 heaviest.",
     )
     overload_tolerance: int = Field(

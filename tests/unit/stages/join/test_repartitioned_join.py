@@ -25,6 +25,19 @@ def ids(run: JoinRun, topic: str) -> list[str]:
     return [row["id"] for row in run.texts(topic)]
 
 
+def joined_during_a_silence(time: int) -> RepartitionedJoin:
+    """Return a join with an idle right topic, and a left record b of this time."""
+    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
+    stages.write(RIGHT, 0, record("x", 1000))
+    stages.write(LEFT, 0, record("a", 1000))
+    stages.join.now += TIMEOUT_MS
+    stages.write(RIGHT, 0)
+    stages.write(LEFT, 0, record("b", time))
+    stages.run()
+    assert stages.join.step.idle(PARTITIONS[RIGHT])
+    return stages
+
+
 def test_repartitioned_join_silent_topic_follows_the_other_one_after_the_idle_timeout() -> None:
     stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
     plain = JoinRun(step_rules(PLAIN, idle_timeout_ms=TIMEOUT_MS))
@@ -73,14 +86,7 @@ def test_repartitioned_join_silent_topic_of_which_a_partition_is_active_waits_fo
 
 
 def test_repartitioned_join_records_after_a_silence_wait_again_before_their_report_is_read() -> None:
-    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
-    stages.write(RIGHT, 0, record("x", 1000))
-    stages.write(LEFT, 0, record("a", 1000))
-    stages.join.now += TIMEOUT_MS
-    stages.write(RIGHT, 0)
-    stages.write(LEFT, 0, record("b", 2000))
-    stages.run()
-    assert stages.join.step.idle(PARTITIONS[RIGHT])
+    stages = joined_during_a_silence(2000)
     stages.write(RIGHT, 0, record("b", 2000), record("c", 2001))
     stages.join.read(RIGHT, 1)
     stages.write(LEFT, 0, record("d", 3000))
@@ -93,14 +99,7 @@ def test_repartitioned_join_records_after_a_silence_wait_again_before_their_repo
 
 def test_repartitioned_join_report_after_a_silence_without_a_record_holds_the_other_topic_back() -> None:
     """The first record after the silence is late, so the report is the only one that the join reads."""
-    stages = RepartitionedJoin(PLAIN, 1, idle_timeout_ms=TIMEOUT_MS)
-    stages.write(RIGHT, 0, record("x", 1000))
-    stages.write(LEFT, 0, record("a", 1000))
-    stages.join.now += TIMEOUT_MS
-    stages.write(RIGHT, 0)
-    stages.write(LEFT, 0, record("b", 1000))
-    stages.run()
-    assert stages.join.step.idle(PARTITIONS[RIGHT])
+    stages = joined_during_a_silence(1000)
     stages.write(RIGHT, 0, record("old", 500))
     stages.join.read(RIGHT, 1)
     stages.write(LEFT, 0, record("d", 3000))
