@@ -30,11 +30,12 @@ from chaos.proxy import Proxy
 from helpers import tools
 from helpers.batches import encode_tuples
 from helpers.headers import internal_headers
-from helpers.kafka import SINK_MODES, START_MS, Pipeline, Source, free_ports, zipf_records
+from helpers.kafka import SINK_MODES, START_MS, Pipeline, Source, zipf_records
 from helpers.stage_hosts import hosted
 from helpers.waiting import until
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.lab.local.child_process import ChildProcess
+from skewless.lab.local.ports import find_free_ports
 from skewless.monitoring.metrics import METRICS
 from skewless.service import run_stages
 from skewless.wire.columns import read_table
@@ -103,7 +104,7 @@ def route_some(pipeline: Pipeline, seed: int) -> None:
 @contextlib.contextmanager
 def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[int, ChildProcess]]:
     """Run one process of a stage with metrics on a port."""
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     env = {**os.environ, "SKEWLESS__METRICS__PORT": str(port), **environment}
     with hosted(pipeline.file, "run", name, log=pipeline.folder / f"{name}.log", environment=env) as child:
         yield port, child
@@ -111,7 +112,7 @@ def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[i
 
 def routed(pipeline: Pipeline) -> list[Sample]:
     """Run the router in this process until it has committed everything; returns one scrape after that."""
-    (port,), over, last = free_ports(1), threading.Event(), list[Sample]()
+    (port,), over, last = find_free_ports(1), threading.Event(), list[Sample]()
 
     def done() -> bool:
         committed = pipeline.written("worker-input") > 0 and pipeline.tuples("worker-input") == BATCHES * BATCH

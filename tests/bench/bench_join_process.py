@@ -39,10 +39,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.bench_join import HELD_BYTES, RECORD_BYTES, as_json, padded
 from bench.java_programs import JOIN, compiled
-from helpers.kafka import free_ports
 from helpers.waiting import until
 from skewless.lab.datasets import DATASETS, DatasetOptions
 from skewless.lab.local.broker import Broker
+from skewless.lab.local.ports import find_free_ports
 
 PARTITIONS = 4
 SIDES = {"left": "impressions", "right": "clicks"}
@@ -212,7 +212,7 @@ def throughput(bootstrap: str, folder: Path, args: argparse.Namespace) -> Iterat
 @contextlib.contextmanager
 def running(file: Path) -> Iterator[tuple[psutil.Process, int]]:
     """Run a process of the join; yields it and the port of its metrics."""
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     command = [sys.executable, "-m", "skewless", "run", "join", "-f", str(file)]
     variables = environment() | {"SKEWLESS__METRICS__PORT": str(port)}
     with subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL) as child:

@@ -29,10 +29,11 @@ import psutil
 from confluent_kafka import Producer
 
 from bench.bench_latency import compile_fully
-from helpers.kafka import STAGES, Pipeline, Source, free_ports
+from helpers.kafka import STAGES, Pipeline, Source
 from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
+from skewless.lab.local.ports import find_free_ports
 
 PARTITIONS = 4
 KEYS = 5_000
@@ -51,7 +52,7 @@ def is_ready(port: int) -> bool:
 @contextlib.contextmanager
 def commands(tested: Pipeline, names: Sequence[str]) -> Iterator[tuple[list[int], list[psutil.Process]]]:
     """Run `skewless run NAME` for each name until the end of the block; yields their ports and processes."""
-    ports = free_ports(len(names))
+    ports = find_free_ports(len(names))
     children = [
         child_process.start(
             [sys.executable, "-m", "skewless", "run", name, "--file", str(tested.file)],

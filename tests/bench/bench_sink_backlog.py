@@ -27,10 +27,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.bench_sink import durable_server, stored_rows
 from helpers.databases import Server, new_database
-from helpers.kafka import Pipeline, Source, free_ports
+from helpers.kafka import Pipeline, Source
 from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
+from skewless.lab.local.ports import find_free_ports
 
 PARTITIONS = 4
 EVERY_S = 0.5
@@ -42,7 +43,7 @@ class SinkProcess:
     """The process of the sink, its memory, and its metrics."""
 
     def __init__(self, tested: Pipeline) -> None:
-        (self._port,) = free_ports(1)
+        (self._port,) = find_free_ports(1)
         command = [sys.executable, "-m", "skewless", "run", "sink", "--file", str(tested.file)]
         environment = {**os.environ, "SKEWLESS__METRICS__PORT": str(self._port)}
         self.child = child_process.start(command, environment, log=tested.folder / "sink.log")

@@ -14,10 +14,10 @@ from random import Random
 
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-from helpers.kafka import free_ports
 from helpers.waiting import WAIT_S, until
 from skewless.lab.local import formatted_storage_cache
 from skewless.lab.local.broker import Broker
+from skewless.lab.local.ports import find_free_ports
 
 FULL_BYTES = 4096
 """Maximum size of a file in bytes while the disk is `full`."""
@@ -39,7 +39,7 @@ class Node:
         self.number = number
         self._folder = folder
         self._proxy = proxy
-        self.direct, self.behind, self.controller = free_ports(3)
+        self.direct, self.behind, self.controller = find_free_ports(3)
         self.broker = Broker(folder)
 
     @property
@@ -49,7 +49,7 @@ class Node:
 
     def start(self, nodes: Sequence[Node]) -> None:
         """Start the broker of a cluster of these nodes, at first or after a stop."""
-        (internal,) = free_ports(1)
+        (internal,) = find_free_ports(1)
         properties = self._listeners(internal) | _quorum(nodes)
         if len(nodes) > 1:
             self._format()

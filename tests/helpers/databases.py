@@ -20,8 +20,8 @@ import psycopg
 import pymysql
 
 from helpers.debian import ROOT, find_program
-from helpers.kafka import free_ports
 from helpers.waiting import until
+from skewless.lab.local.ports import find_free_ports
 
 START_S = 180.0
 PASSWORD = "p@ss:/%word"  # noqa: S105 - of a server that lives as long as the tests
@@ -37,7 +37,7 @@ class Server(ABC):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.data = folder / "data"
-        (self.port,) = free_ports(1)
+        (self.port,) = find_free_ports(1)
         self.child: subprocess.Popen[bytes] | None = None
         self._program = find_program(self.program, *self.packages)
 

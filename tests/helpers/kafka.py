@@ -6,8 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import random
-import socket
 import sys
 import threading
 import time
@@ -54,7 +52,6 @@ REPARTITIONING = frozenset(row.name for row in topology.STAGES if row.needs and 
 """Stages that partition the topics of a join again."""
 WRITES = {name: next(t for t in topology.stage(name).outputs if not topology.topic(t).public) for name in STAGES}
 """For each stage, an internal topic. Only this stage writes it."""
-PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 UNSETTLED = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -97,23 +94,6 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, bytes]
-
-
-def free_ports(count: int) -> list[int]:
-    """Choose free loopback ports for servers that start later.
-
-    The ports are below the range of outgoing connections. So no client uses one of them while its server does not run,
-    and no client that waits for the server can connect to itself.
-    """
-    first = int(PORT_RANGE.read_text().split()[0]) if PORT_RANGE.exists() else 32_768
-    ports: list[int] = []
-    with contextlib.ExitStack() as stack:
-        while len(ports) < count:
-            port, probe = random.SystemRandom().randrange(10_000, first), stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                ports.append(port)
-    return ports
 
 
 def create_topics(bootstrap: str, partitions: Mapping[str, int], **options: str) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from helpers.kafka import free_ports
 from helpers.versions import VERSIONS
 from helpers.waiting import WAIT_S
 from skewless.lab.local import child_process, ivy, java
 from skewless.lab.local.folders import cache_folder, file_lock
 from skewless.lab.local.jars import sha256
+from skewless.lab.local.ports import find_free_ports
 
 COORDINATE = f"io.apicurio:apicurio-registry-app:{VERSIONS['apicurio']}:zip:all"
 SHA256 = "8fc13160eaaafeec930a9a93b7e82da1ee8caef3eae29c9ce4b403d80a1523ea"
@@ -56,7 +56,7 @@ class RegistryServer:
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "registry.log"
-        (self.port,) = free_ports(1)
+        (self.port,) = find_free_ports(1)
         self._child: subprocess.Popen[bytes] | None = None
 
     @property

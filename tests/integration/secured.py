@@ -26,13 +26,13 @@ from confluent_kafka.admin import (
 )
 
 from helpers.identity_provider import ISSUER, IdentityProvider
-from helpers.kafka import free_ports
 from helpers.waiting import WAIT_S
 from skewless.config import acls, topic_plan
 from skewless.config.acls import Operation
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
 from skewless.lab.local.broker import Broker
+from skewless.lab.local.ports import find_free_ports
 
 ADMIN = "admin"
 ADMIN_PASSWORD = "of-the-tests"  # noqa: S105 - of a broker that lives as long as a test
@@ -173,7 +173,7 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
     properties = _listener("SASL_SSL", keys.server) | _passwords("client")
     login = {"sasl.mechanism": "PLAIN", "sasl.username": ADMIN, "sasl.password": ADMIN_PASSWORD}
     options = {"security.protocol": "SASL_SSL", **login, **_trust(keys.ca)}
-    port, other = free_ports(2)
+    port, other = find_free_ports(2)
     properties |= _listeners(port, other) | _passwords("mutual") | _required_certificates(keys.ca, "mutual")
     properties |= _own_key(keys.server, "mutual")
     properties["listener.name.mutual.scram-sha-512.connections.max.reauth.ms"] = f"{REAUTHENTICATION_MS}"
@@ -240,7 +240,7 @@ def _listener(protocol: str, server: Path) -> dict[str, str]:
 
 def _listeners(client: int, mutual: int) -> dict[str, str]:
     """Return the properties of two listeners for clients, at these ports."""
-    internal, controller = free_ports(2)
+    internal, controller = find_free_ports(2)
     ports = {"CLIENT": client, "MUTUAL": mutual, "INTERNAL": internal, "CONTROLLER": controller}
     *advertised, own = (f"{name}://127.0.0.1:{port}" for name, port in ports.items())
     return {

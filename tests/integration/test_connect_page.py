@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from helpers.databases import PASSWORD, PostgresqlServer
 from helpers.docs_blocks import ROOT, blocks
-from helpers.kafka import START_MS, create_topics, free_ports, read
+from helpers.kafka import START_MS, create_topics, read
 from helpers.kafka_connect import DISCOVERY, install_iceberg, install_jdbc, running_worker
 from helpers.schema_registry import RegistryServer
 from helpers.stage_hosts import share_host
@@ -28,6 +28,7 @@ from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.config.loader import load
 from skewless.config.result_codec import result_reader
+from skewless.lab.local.ports import find_free_ports
 
 pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
@@ -63,7 +64,7 @@ def write_files(folder: Path, addresses: Mapping[str, str], *names: str) -> None
         for address, own in {**addresses, "/srv/": f"{folder}/"}.items():
             text = text.replace(address, own)  # noqa: PLW2901 - one replacement after the other
         if name.startswith("worker"):  # the port of its API must be free on this machine
-            text += f"listeners=http://127.0.0.1:{free_ports(1)[0]}\n{DISCOVERY}"  # noqa: PLW2901 - as above
+            text += f"listeners=http://127.0.0.1:{find_free_ports(1)[0]}\n{DISCOVERY}"  # noqa: PLW2901 - as above
         (folder / name).write_text(text)
 
 

@@ -17,13 +17,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from helpers.avro import encoded, record_of
-from helpers.kafka import START_MS, Pipeline, Sent, Source, create_with, free_ports
+from helpers.kafka import START_MS, Pipeline, Sent, Source, create_with
 from helpers.registry_gate import Gate
 from helpers.schema_registry import API, RegistryServer
 from helpers.waiting import WAIT_S, until
 from integration.registry.test_avro_pipeline import readiness
 from skewless.errors import BrokerError
 from skewless.kafka.settings import KafkaSettings
+from skewless.lab.local.ports import find_free_ports
 from skewless.lab.local.supervisor import Supervisor
 from skewless.stages.enricher.follower import TableFollower
 from skewless.stages.enricher.settings import TableSettings
@@ -247,8 +248,8 @@ class AvroTable:
     def __init__(self, broker: str, registry: RegistryServer, folder: Path, **parts: Any) -> None:
         self._registry, self._subject = registry, f"{folder.name}-value"
         self.table = UserTable(broker)
-        self.gate = Gate(registry.port, port=free_ports(1)[0])
-        (self.probes,) = free_ports(1)
+        self.gate = Gate(registry.port, port=find_free_ports(1)[0])
+        (self.probes,) = find_free_ports(1)
         source = Source(broker, PARTITIONS)
         table = {"topic": self.table.topic, "key": {"field": "user"}, "fields": {"country": "country"}}
         self.pipeline = Pipeline(

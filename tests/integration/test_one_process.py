@@ -26,7 +26,6 @@ from helpers.kafka import (
     Sent,
     Source,
     differences,
-    free_ports,
     read,
     truth,
     zipf_records,
@@ -36,6 +35,7 @@ from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 from skewless.lab.local import child_process
 from skewless.lab.local.child_process import ChildProcess
+from skewless.lab.local.ports import find_free_ports
 from skewless.operations.readiness import readiness
 
 PAGE = ROOT / "docs" / "how-to" / "one-process.md"
@@ -100,7 +100,7 @@ def page(port: int, path: str) -> str:
 def test_one_process_has_one_port_and_ends_cleanly(
     tested: Pipeline, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     settings = tested.settings.model_copy(update={"metrics": tested.settings.metrics.model_copy(update={"port": port})})
     members = {f"{stage}-0": "127.0.0.1" for stage in STAGES}
     monkeypatch.setenv("SKEWLESS__METRICS__PORT", str(port))

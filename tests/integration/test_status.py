@@ -16,13 +16,14 @@ from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import START_MS, Pipeline, Source, free_ports
+from helpers.kafka import START_MS, Pipeline, Source
 from helpers.stage_hosts import hosted
 from helpers.terminal import terminal
 from helpers.waiting import WAIT_S, until, without_waits
 from skewless import topology
 from skewless.cli.main import main
 from skewless.lab.local import published_processes
+from skewless.lab.local.ports import find_free_ports
 from skewless.monitoring.settings import MetricsSettings
 from skewless.operations.readiness import readiness
 
@@ -136,7 +137,7 @@ def test_status_of_a_starting_process_says_why_it_is_not_ready(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     pipeline = Pipeline(broker, tmp_path, Source(broker, 2))
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     unreachable = {
         "SKEWLESS__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
         "SKEWLESS__KAFKA__CONNECT_TIMEOUT_S": "300",

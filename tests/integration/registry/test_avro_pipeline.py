@@ -18,13 +18,14 @@ from urllib.request import urlopen
 import pytest
 
 from helpers.avro import encoded, record_of
-from helpers.kafka import Pipeline, Record, Source, differences, free_ports, read, truth, zipf_records
+from helpers.kafka import Pipeline, Record, Source, differences, read, truth, zipf_records
 from helpers.registry_gate import Gate, basic
 from helpers.schema_registry import API, RegistryServer
 from helpers.stage_hosts import hosted
 from helpers.waiting import WAIT_S, until
 from skewless.lab.local import restarts
 from skewless.lab.local.child_process import ChildProcess
+from skewless.lab.local.ports import find_free_ports
 
 pytestmark = pytest.mark.broker
 
@@ -144,7 +145,7 @@ def test_pipeline_registry_down_holds_only_partitions_with_unknown_schemas(
     """
     subject = f"{tmp_path.name}-value"
     known, unknown = registry_server.register(subject, FIRST), registry_server.register(subject, RENAMED)
-    gate = Gate(registry_server.port, port=free_ports(1)[0])
+    gate = Gate(registry_server.port, port=find_free_ports(1)[0])
     transport = {"max_in_flight_bytes": 2**16}
     tested = avro_pipeline(broker, tmp_path, f"http://127.0.0.1:{gate.port}{API}", transport=transport)
     before, after = clicks(200, 1), clicks(12_000, 2)
@@ -189,7 +190,7 @@ def test_up_restarts_a_splitter_until_the_registry_is_back(
     monkeypatch.setattr(restarts, "STABLE_S", 0.5)
     monkeypatch.setattr(restarts, "MAX_CONSECUTIVE_FAILURES", 2)
     schema_id = registry_server.register(f"{tmp_path.name}-value", FIRST)
-    gate = Gate(registry_server.port, port=free_ports(1)[0])
+    gate = Gate(registry_server.port, port=find_free_ports(1)[0])
     tested = avro_pipeline(
         broker,
         tmp_path,
@@ -219,7 +220,7 @@ def test_up_restarts_a_splitter_until_the_registry_is_back(
 
 
 def test_stages_whose_registry_is_down_at_start_wait_and_their_readiness_says_so(broker: str, tmp_path: Path) -> None:
-    (port, *probes) = free_ports(3)
+    (port, *probes) = find_free_ports(3)
     children: dict[str, ChildProcess] = {}
     for stage, of_stage in zip(("splitter", "aggregator"), probes, strict=True):
         (folder := tmp_path / stage).mkdir()

@@ -12,7 +12,6 @@ from uuid import UUID
 import pytest
 
 from helpers.identity_provider import IdentityProvider
-from helpers.kafka import free_ports
 from helpers.registry_gate import Gate, basic
 from helpers.schema_registry import RegistryServer
 from helpers.waiting import WAIT_S
@@ -25,6 +24,7 @@ from skewless.errors import (
     UnknownSchemaError,
     UnreachableError,
 )
+from skewless.lab.local.ports import find_free_ports
 from skewless.schema_registry.client import LAST_PAUSE_S, RegistryClient, pauses
 from skewless.schema_registry.schema import SchemaId
 from skewless.schema_registry.settings import RegistrySettings
@@ -192,7 +192,7 @@ def test_client_answer_of_another_status_is_classified(
 
 
 def test_client_waits_while_the_registry_is_down_then_gives_up(registry_server: RegistryServer) -> None:
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     client = client_of(f"http://127.0.0.1:{port}", connect_timeout_s=1.5)
     started = time.monotonic()
     with pytest.raises(UnreachableError, match=f"no schema registry answers at http://127.0.0.1:{port}"):

@@ -15,7 +15,6 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from helpers.kafka import free_ports
 from helpers.registry_gate import Gate
 from helpers.schema_registry import RegistryServer
 from helpers.waiting import WAIT_S
@@ -29,6 +28,7 @@ from skewless.config.result_codec import (
     result_writer,
 )
 from skewless.errors import ConfigurationError, RegistryError, UnreachableError
+from skewless.lab.local.ports import find_free_ports
 from skewless.schema_registry.result_schemas import REGISTRY_TYPES, SchemaFormat
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.joined import JoinedRecord
@@ -189,6 +189,6 @@ def test_writer_of_pairs_whose_subject_has_another_schema_is_refused_and_names_t
 
 
 def test_writer_without_an_answer_of_the_registry_is_unreachable() -> None:
-    (port,) = free_ports(1)
+    (port,) = find_free_ports(1)
     with pytest.raises(UnreachableError, match="no schema registry answers"):
         result_writer(settings_of(f"http://127.0.0.1:{port}", "avro"))

@@ -11,11 +11,11 @@ from click.testing import CliRunner, Result
 
 from helpers.databases import PASSWORD, Server, TestDatabase, new_database
 from helpers.docs_blocks import ROOT, blocks
-from helpers.kafka import free_ports
 from helpers.waiting import WAIT_S
 from integration.sql.sql_sink import Flusher, Sink, result
 from skewless.cli.main import main
 from skewless.errors import StoreError, UnavailableError, UnreachableError
+from skewless.lab.local.ports import find_free_ports
 from skewless.operations import result_table
 from skewless.sql import clear, output, schema
 
@@ -413,7 +413,7 @@ class TestServers:
     ) -> None:
         assert database.server is not None
         monkeypatch.setattr(result_table, "CONNECT_S", 1.0)
-        file.write_text(file.read_text().replace(str(database.server.port), str(free_ports(1)[0])))
+        file.write_text(file.read_text().replace(str(database.server.port), str(find_free_ports(1)[0])))
         checked = sink("check", file, database)
         assert checked.exit_code == 3
         assert "no answer from 127.0.0.1" in checked.output

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import Producer
 
 from helpers.databases import SERVERS, Server, TestDatabase, new_database
-from helpers.kafka import Pipeline, Source, differences, free_ports, read, truth, zipf_records
+from helpers.kafka import Pipeline, Source, differences, read, truth, zipf_records
 from helpers.stage_hosts import MODULES
 from helpers.waiting import until
 from integration.sql.faulty_sink import POINTS
@@ -29,6 +29,7 @@ from integration.sql.sql_sink import START, partials, result
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
 from skewless.lab.local.child_process import ChildProcess
+from skewless.lab.local.ports import find_free_ports
 from skewless.lab.local.stage_host import StageHost
 from skewless.sql.dialects import DATABASES
 
@@ -66,7 +67,7 @@ class SinkProcess:
         self.topic = self.pipeline.settings.topic(self.input)
         self.expected: dict[tuple[int, str], tuple[int, int]] = {}
         self.child: ChildProcess | None = None
-        (self.port,) = free_ports(1)
+        (self.port,) = find_free_ports(1)
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 2}
         )
@@ -278,7 +279,7 @@ def test_sink_second_process_of_the_same_member_takes_over_and_stores_every_resu
     sink.start()
     sink.wait_until_stored()
     for round_ in range(1, ROUNDS + 1):
-        first, (sink.port,) = sink.child, free_ports(1)
+        first, (sink.port,) = sink.child, find_free_ports(1)
         assert first is not None
         sink.feed(round_)
         sink.start()

@@ -21,7 +21,6 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
-from helpers.kafka import free_ports
 from helpers.source_files import assert_none, problem_of
 from helpers.waiting import WAIT_S, until
 from skewless import topology
@@ -38,6 +37,7 @@ from skewless.errors import (
     SkewlessError,
     UnreachableError,
 )
+from skewless.lab.local.ports import find_free_ports
 from skewless.version import VERSION
 
 HEAVY = ("pydantic", "numpy", "confluent_kafka", "faust", "pyarrow", "yaml", "rich")
@@ -382,8 +382,8 @@ def test_config_check_missing_file_ends_with_2() -> None:
 
 
 def test_run_before_kafka_answers_is_ended_by_sigterm(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    kafka = f"kafka: {{bootstrap_servers: '127.0.0.1:{free_ports(1)[0]}', connect_timeout_s: 120}}"
+    (port,) = find_free_ports(1)
+    kafka = f"kafka: {{bootstrap_servers: '127.0.0.1:{find_free_ports(1)[0]}', connect_timeout_s: 120}}"
     (tmp_path / "pipeline.yaml").write_text(f"{{name: p, source: {{topic: t}}, metrics: {{port: {port}}}, {kafka}}}")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "skewless", "run", "splitter", "-f", "pipeline.yaml"]

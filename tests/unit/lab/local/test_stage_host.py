@@ -14,11 +14,11 @@ from time import monotonic
 import psutil
 import pytest
 
-from helpers.kafka import free_ports
 from helpers.waiting import until
 from skewless.config.loader import load
 from skewless.errors import CrashedError
 from skewless.lab.local import child_process
+from skewless.lab.local.ports import find_free_ports
 from skewless.lab.local.stage_host import HostedProcess, StageHost
 from skewless.lab.local.supervisor import Supervisor
 
@@ -35,7 +35,7 @@ def host(tmp_path: Path) -> Iterator[StageHost]:
 def waits_for_a_broker(folder: Path) -> list[str]:
     """Return the arguments of a stage that waits for a broker."""
     file = folder / "pipeline.json"
-    kafka = {"bootstrap_servers": f"127.0.0.1:{free_ports(1)[0]}", "connect_timeout_s": 600}
+    kafka = {"bootstrap_servers": f"127.0.0.1:{find_free_ports(1)[0]}", "connect_timeout_s": 600}
     file.write_text(json.dumps({"name": "p", "source": {"topic": "t"}, "kafka": kafka}))
     return ["run", "worker", "--file", str(file)]
 
