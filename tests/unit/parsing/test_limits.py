@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pkgutil
+import re
+import string
 import time
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 
+from skewless import parsing
 from skewless.parsing.field_settings import LimitSettings
 from skewless.parsing.formats import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
@@ -20,6 +25,8 @@ LIMIT = LimitSettings().record_bytes
 CPU_S = 3.0
 MEMORY = 96 * LIMIT
 """Maximum memory for parsing a record at the limit. A Python object per two bytes is 24 to 60 times the record."""
+RUN = 5_000
+"""Characters in which an expression of quadratic time takes seconds."""
 
 JSON: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
 TAGS: dict[str, Any] = {"key": {"field": "h[]"}}
@@ -64,6 +71,8 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
     "digits after the point": ("json", filled(b'{"k":"a","v":"a","t":1.', b"9", b"}")),
     "digits in the exponent": ("json", filled(b'{"k":"a","t":1,"v":1e', b"9", b"}")),
     "digits in the exponent's text": ("json", filled(b'{"k":"a","t":1,"v":"1e-', b"9", b'x"}')),
+    "a letter after the digits of the value's text": ("json", filled(b'{"k":"a","t":1,"v":"', b"9", b'x"}')),
+    "a letter after the digits of the time's text": ("json", filled(b'{"k":"a","v":1,"t":"', b"9", b'x"}')),
     "4,301 digits in the key": ("json", b'{"k":' + b"9" * 4301 + b',"v":1,"t":1}'),
     "4,301 digits in the time": ("json", b'{"k":"a","v":1,"t":' + b"9" * 4301 + b"}"),
     "the same name again and again": ("json", filled(b'{"k":"a","v":1,"t":1', b',"v":null', b"}")),
@@ -91,9 +100,30 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
 }
 
 
+def expressions() -> Iterator[tuple[str, re.Pattern[Any]]]:
+    """Yield the expressions of all modules of parsing."""
+    for module in pkgutil.walk_packages(parsing.__path__, "skewless.parsing."):
+        for name, found in vars(import_module(module.name)).items():
+            if isinstance(found, re.Pattern):
+                yield f"{module.name}.{name}", found
+
+
+def match_s(expression: re.Pattern[Any]) -> float:
+    """Return the CPU time in s for a long run of each character, after which the expression does not match."""
+    texts = [character * RUN + "\0" for character in string.printable]
+    began = time.process_time()
+    for text in texts:
+        expression.fullmatch(text.encode() if isinstance(expression.pattern, bytes) else text)
+    return time.process_time() - began
+
+
 def parse(settings: dict[str, Any], *values: bytes | None) -> ParsedBatch:
     form = RecordParser(ParsingSettings.model_validate(settings))
     return form.parse(RecordColumns.of_values(values, np.ones(len(values), np.int64)))
+
+
+def test_expressions_long_run_of_a_character_takes_linear_time() -> None:
+    assert [name for name, expression in expressions() if match_s(expression) > CPU_S / 4] == []
 
 
 @pytest.mark.parametrize(("form", "bomb"), BOMBS.values(), ids=BOMBS)
