@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest.mock import MagicMock
 
 import pytest
@@ -13,6 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from skewless.errors import ConfigurationError
 from skewless.kafka.settings import KafkaSettings
 from skewless.spark.kafka_options import client_options, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PKCS8 = serialization.PrivateFormat.PKCS8
 OF_ALGORITHM = serialization.PrivateFormat.TraditionalOpenSSL
@@ -44,7 +48,7 @@ def test_client_options_key_of_any_form_is_pkcs8_without_a_password(
     tmp_path: Path, algorithm: str, form: serialization.PrivateFormat, encrypted_with: str | None, password: str | None
 ) -> None:
     options = options_of(tmp_path, text(KEYS[algorithm], form, encrypted_with), password)
-    assert options["ssl.keystore.key"] == text(KEYS[algorithm], PKCS8, None)
+    assert options["ssl.keystore.key"] == f"secret\n{text(KEYS[algorithm], PKCS8, None)}"
     assert "ssl.key.password" not in options
 
 
@@ -66,7 +70,23 @@ def test_client_options_certificates_of_librdkafkas_options_are_those_of_java(tm
         named = {"ssl.ca.location": "probe"} | {f"ssl.{name}.pem": content for name, content in contents.items()}
     options = client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "options": named}))
     found = ("ssl.truststore.certificates", "ssl.keystore.certificate.chain", "ssl.keystore.key")
-    assert [options[name] for name in found] == [*contents.values()]
+    assert [options[name].removeprefix("secret\n") for name in found] == [*contents.values()]
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+def test_write_private_key_is_hidden_in_the_plan_that_spark_shows_and_logs(
+    spark: SparkSession, tmp_path: Path, *, as_text: bool
+) -> None:
+    key = text(KEYS["ec"], PKCS8, None)
+    (tmp_path / "client.key").write_text(key)
+    named = {"ssl.key.pem": key} if as_text else {"ssl.key.location": str(tmp_path / "client.key")}
+    options = {"ssl.certificate.pem": "a certificate", **named}
+    shown = client_options(KafkaSettings.model_validate({"security_protocol": "SSL", "options": options}))
+    jvm = spark._jvm
+    assert jvm is not None
+    hidden = spark._jsparkSession.sessionState().conf().redactOptions(jvm.PythonUtils.toScalaMap(shown)).toString()
+    assert "PRIVATE KEY" not in hidden
+    assert "a certificate" in hidden
 
 
 def test_client_options_folder_of_authorities_has_those_that_openssl_reads(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ FETCH_WAIT_MS = 10
 asks for the end offset next, and the broker answers the requests of a connection one after the other. With Kafka's
 default of 500 ms, each task would take half a second more."""
 _EXTENSIONS = "sasl.oauthbearer.extensions"
-_OTHER_VALUES = ("linger.ms", "delivery.timeout.ms", "ssl.cipher.suites", _EXTENSIONS)
-"""Options whose values differ: fractions of a ms, less than the time for a request, OpenSSL's names of ciphers, and
-pairs that are part of the JAAS text."""
+_LEFT_OUT = ("linger.ms", "delivery.timeout.ms", "ssl.cipher.suites", _EXTENSIONS, ".pem")
+"""Ends of the names of options that differ in Java: fractions of a ms, less than the time for a request, OpenSSL's
+names of ciphers, pairs that are part of the JAAS text, and certificates and keys, which have other names."""
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 """Names of the certificates that OpenSSL reads in a folder."""
 _OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
@@ -44,9 +44,9 @@ _JAAS = {
 def client_options(kafka: KafkaSettings) -> dict[str, str]:
     """Return the options of Kafka's Java client that correspond to `kafka` in the pipeline's file.
 
-    `kafka.options` are passed on by name, unless the Java client has other values for it. It ignores unknown options.
+    `kafka.options` are passed on by name, unless they differ in the Java client. It ignores unknown options.
     """
-    options = {name: str(value) for name, value in kafka.options.items() if name not in _OTHER_VALUES}
+    options = {name: str(value) for name, value in kafka.options.items() if not name.endswith(_LEFT_OUT)}
     options |= {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
     return options | _sasl(kafka) | _tls(kafka)
 
@@ -101,7 +101,9 @@ def _tls(kafka: KafkaSettings) -> dict[str, str]:
         options |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": certificate,
-            "ssl.keystore.key": _private_key(key, tls.key_password),
+            # Spark's web UI and event log hide options whose name or value matches spark.redaction.regex. By default it
+            # matches `secret`, and not the name of this option. Kafka ignores text before the key.
+            "ssl.keystore.key": f"secret\n{_private_key(key, tls.key_password)}",
         }
     return options
 
