@@ -10,6 +10,9 @@ RECORD_BYTES = 4 * 2**20
 """Approximate maximum size of a record with columns. The topics of these records allow twice as much."""
 PRODUCED_BYTES = 16 * 2**20
 """Maximum size of a record that a producer accepts, before its compression. The limit of a topic is that after it."""
+DOCUMENT_BYTES = (PRODUCED_BYTES - 2**20) // 4
+"""Maximum size of a record of a join as JSON. A pair has two of them. As texts of a JSON schema, they may become twice
+as large."""
 MAX_LINE_BYTES = 1_000_000
 """Maximum size of a line that becomes a record: about the largest record that a broker accepts by default."""
 

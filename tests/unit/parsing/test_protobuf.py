@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, message_factory
 
+from skewless.algorithms.record_size import DOCUMENT_BYTES
 from skewless.errors import ConfigurationError
 from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.formats.protobuf import ProtobufSchema
@@ -209,6 +210,17 @@ def test_protobuf_document_of_a_join_is_its_json_with_the_names_of_the_schema(tm
         "camel_case": "y",
     }
     assert problems == {1: "Protobuf that cannot be converted to JSON"}
+
+
+def test_protobuf_document_with_the_defaults_of_very_many_messages_is_too_long_for_a_pair(tmp_path: Path) -> None:
+    format_ = {"name": "protobuf", "schema": str(descriptors(tmp_path)), "message": "acme.Click"}
+    settings = {"format": format_, "key": {"field": "user.id"}, "limits": {"record_bytes": 2**20}}
+    parser = RecordParser(ParsingSettings.model_validate(settings))
+    payload = CLICK(items=[{}] * (DOCUMENT_BYTES // 20)).SerializeToString()
+    records = RecordColumns.of_values([payload, CLICK().SerializeToString()], np.zeros(2, np.int64))
+    documents, problems = parser.documents(records, [0, 1])
+    assert problems == {0: f"longer than {DOCUMENT_BYTES} bytes as JSON"}
+    assert json.loads(documents[1])["items"] == []
 
 
 class Registry:

@@ -13,9 +13,12 @@ from google.protobuf import message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skewless.algorithms.record_size import DOCUMENT_BYTES, PRODUCED_BYTES
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.result_codec import aggregates_output, result_reader, result_writer
 from skewless.errors import BadRecordError, ConfigurationError, UnknownSchemaError
+from skewless.kafka.errors import TOPIC_BYTES
+from skewless.parsing.field_settings import LimitSettings
 from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.schema_registry.client import ReferencesError, RegistryClient
 from skewless.schema_registry.result_codecs import decoder, encoder
@@ -128,6 +131,15 @@ def _as_text(field: Any) -> Any:
     if isinstance(field, list):
         return [_as_text(item) for item in field]
     return f"{field:f}" if isinstance(field, Decimal) else field
+
+
+def test_pair_of_the_longest_records_fits_its_topic_and_in_any_schema_a_producer() -> None:
+    document = msgspec.Raw(b'"%b"' % (rb"\"" * (DOCUMENT_BYTES // 2 - 1)))
+    pair = JoinedRecord("\1" * LimitSettings.model_fields["key_bytes"].metadata[1].le, document, document, 0, 0)
+    key = pair.id.encode()
+    assert len(key) + len(encode_json(pair)) < TOPIC_BYTES
+    for schema_format in FORMATS:
+        assert len(key) + len(encoder(schema_format, pair_schema("p"), 7)(pair)) < PRODUCED_BYTES
 
 
 NO_RESULTS = [b"", b"[", b"\1\0\0\0\7\0", b"\0\0\0\0\7" + b"\xff" * 10]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
+from skewless.algorithms.record_size import DOCUMENT_BYTES
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldRef, FieldSettings, LimitSettings
@@ -197,8 +199,20 @@ class Format(ABC):
         """
 
     def documents(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], Problems]:
-        """Return valid values as results contain them, and the reasons of those that cannot be converted, by index."""
-        return [value or b"" for value in values], {}
+        """Return valid values as results contain them, and the reasons of those that cannot be in one, by index."""
+        invalid: Problems = {}
+        documents = [b""] * len(values)
+        for row, document in self.converted(values, invalid):
+            size = len(document) if self.in_json else len(msgspec.json.encode(document.decode()))
+            if size > DOCUMENT_BYTES:
+                invalid[row] = f"longer than {DOCUMENT_BYTES} bytes as JSON"
+            else:
+                documents[row] = document
+        return documents, invalid
+
+    def converted(self, values: Sequence[bytes | None], invalid: Problems) -> Iterable[tuple[int, bytes]]:  # noqa: ARG002
+        """Yield the index and document of each value, and add those that cannot be converted to `invalid`."""
+        return enumerate(value or b"" for value in values)
 
     @abstractmethod
     def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:

@@ -149,17 +149,14 @@ class SchemaFormat(Format, Generic[Compiled]):
     def document(self, schema: Compiled, payload: bytes) -> bytes:
         """Return the payload of a record as JSON. Raises ValueError if it cannot be converted."""
 
-    def documents(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], Problems]:
-        """Return each record as JSON; see `Format.documents`."""
-        invalid: Problems = {}
-        documents = [b""] * len(values)
+    def converted(self, values: Sequence[bytes | None], invalid: Problems) -> Iterator[tuple[int, bytes]]:
+        """Yield each record as JSON; see `Format.converted`."""
         for found in self.payloads(values, invalid):
             for row, start, end in zip(found.rows.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True):
                 try:
-                    documents[row] = self.document(found.schema, found.data[start:end].tobytes())
+                    yield row, self.document(found.schema, found.data[start:end].tobytes())
                 except ValueError:
                     invalid[row] = f"{self.kind} that cannot be converted to JSON"
-        return documents, invalid
 
     def payloads(self, values: Sequence[bytes | None], invalid: Problems) -> Iterator[Payloads[Compiled]]:
         """Yield the payloads of each schema, and add the records without a usable schema to `invalid`."""

@@ -18,6 +18,7 @@ from helpers.join_oracle import Answer, Event, answer
 from helpers.join_stage import NOW, PARTITIONS, TOPICS, JoinRun, record, step_rules
 from skewless.algorithms.join.held_records import BLOCK_OFFSETS
 from skewless.algorithms.join.window_join import JoinRules, Side
+from skewless.algorithms.record_size import DOCUMENT_BYTES
 from skewless.engine.step import HistogramSample
 from skewless.errors import BrokerError
 from skewless.parsing.batch_slices import SLICE_BYTES
@@ -262,6 +263,22 @@ def test_join_step_value_that_results_cannot_contain_is_refused_even_if_no_field
     batch = InMemoryBatch(0, [OutputRecord("any", value, key=b"a", timestamp=1)], range(1))
     records, invalid = read_records(side_rules(settings), batch, np.arange(1), NOW)
     assert (len(records.ids), list(invalid)) == (0, [0])
+
+
+@pytest.mark.parametrize(
+    ("format_name", "value"),
+    [("json", b'{"k":"%b"}' % (b"x" * (DOCUMENT_BYTES - 7))), ("text", b"\1" * (DOCUMENT_BYTES // 6))],
+)
+def test_join_step_record_too_long_for_a_pair_as_json_is_refused_alone(format_name: str, value: bytes) -> None:
+    limits = {"record_bytes": 2 * DOCUMENT_BYTES}
+    settings = JoinSideSettings.model_validate(
+        {"topic": "t", "id": {"from": "record_key"}, "format": format_name, "limits": limits}
+    )
+    values = [b"{}", value, value.replace(value[9:10], b"", 1)]
+    log = [OutputRecord("any", each, key=b"a", timestamp=1) for each in values]
+    found, invalid = read_records(side_rules(settings), InMemoryBatch(0, log, range(3)), np.arange(3), NOW)
+    assert found.offsets.tolist() == [0, 2]
+    assert invalid == {1: f"longer than {DOCUMENT_BYTES} bytes as JSON"}
 
 
 def test_join_step_time_a_day_ahead_and_back_makes_the_records_between_late() -> None:
