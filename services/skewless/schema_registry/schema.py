@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -41,8 +41,14 @@ class Schema:
         Raises ValueError if two of them have one name.
         """
         found: dict[str, Schema] = {}
-        _add_references(self, found)
+        for name, reference in self.each_reference():
+            if _content(found.setdefault(name, reference)) != _content(reference):
+                raise ValueError(f"two different references have the name {name}")
         return found
+
+    def each_reference(self) -> Iterator[tuple[str, Schema]]:
+        """Yield all schemas that this one refers to, also indirectly, with their names. The order is as above."""
+        return _each_reference(self, set())
 
 
 def split_prefix(payload: bytes) -> tuple[SchemaId, int] | None:
@@ -94,9 +100,15 @@ def prefix(schema_id: SchemaId) -> bytes:
     return _NUMBER.pack(0, schema_id)
 
 
-def _add_references(schema: Schema, found: dict[str, Schema]) -> None:
+def _content(schema: Schema) -> tuple[object, ...]:
+    """Return what two schemas have in common exactly if they are equal, given that each name is that of one schema."""
+    return schema.type, schema.text, schema.references.keys()
+
+
+def _each_reference(schema: Schema, followed: set[int]) -> Iterator[tuple[str, Schema]]:
     for name, reference in schema.references.items():
-        if name not in found:
-            _add_references(reference, found)
-        if found.setdefault(name, reference) != reference:
-            raise ValueError(f"two different references have the name {name}")
+        # The number of ways to a schema may grow exponentially with the number of schemas.
+        if id(reference) not in followed:
+            followed.add(id(reference))
+            yield from _each_reference(reference, followed)
+        yield name, reference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as FilePath
@@ -168,19 +168,13 @@ def parse(schema: Schema) -> ParsedSchema:
     # An invalid default is no obstacle: a record is read with the schema that it was written with.
     lenient = partial(parse_schema, named_schemas=named, _ignore_default_error=True)
     try:
-        _parse_references(schema, lenient)
+        for _, reference in schema.each_reference():
+            lenient(json.loads(reference.text))
         fields = [{"name": VALUE, "type": json.loads(schema.text)}]
         root = lenient({"type": "record", "name": ROOT, "fields": fields})
     except (SchemaParseException, UnknownType, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
     return ParsedSchema(root, named)
-
-
-def _parse_references(schema: Schema, parse_schema: Callable[[Any], Any]) -> None:
-    """Parse the schemas that a schema refers to."""
-    for reference in schema.references.values():
-        _parse_references(reference, parse_schema)
-        parse_schema(json.loads(reference.text))
 
 
 def decode_payload(root: Mapping[str, Any], payload: bytes) -> Any:
