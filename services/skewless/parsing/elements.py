@@ -36,6 +36,8 @@ TIMESTAMP: Final = 14
 MIN_CAPACITY: Final = 16
 DAY_MS: Final = 86_400_000
 PER_MS: Final = {"millis": 1, "micros": 1000, "nanos": 1_000_000}
+MAX_SCALE: Final = 1000
+"""Maximum decimals of a number, as in PostgreSQL. A schema may have any, and a text has a zero for each."""
 MAX_MS: Final = 9_000_000_000_000_000
 """Instants beyond this are too large in any unit, also after they are multiplied."""
 
@@ -227,6 +229,8 @@ def _uuid(content: bytes) -> Entry:
 
 def _decimal(content: bytes, scale: int) -> Entry:
     """Return the exact number as text."""
+    if scale > MAX_SCALE:
+        return NOT_A_SCALAR
     try:
         digits = str(abs(number := int.from_bytes(content, "big", signed=True)))
     except ValueError:  # more digits than Python converts

@@ -276,6 +276,20 @@ def test_avro_decimal_with_other_digits_than_its_schema_has_is_the_same_in_key_a
     assert parser.documents(records, [0]) == ([f'{{"price":{key}}}'.encode()], {})
 
 
+@pytest.mark.parametrize(("scale", "key"), [(1000, f"0.{'5':0>1000}"), (1001, None), (300_000_000, None)])
+def test_avro_decimal_with_more_decimals_than_any_database_has_is_refused(
+    scale: int, key: str | None, tmp_path: Path
+) -> None:
+    schema = record_of("R", price=logical("bytes", "decimal", precision=scale, scale=scale))
+    file = tmp_path / "schema.avsc"
+    file.write_text(json.dumps(schema))
+    settings = {"format": {"name": "avro", "schema": str(file)}, "key": {"field": "price"}}
+    parser = RecordParser(ParsingSettings.model_validate(settings))
+    parsed = parser.parse(RecordColumns.of_values([b"\2\5"], np.zeros(1, int)))
+    refused = [(0, "key field price has the wrong type or is out of range")]
+    assert (parsed.keys, parsed.invalid) == (([], refused) if key is None else ([key], []))
+
+
 def test_avro_document_of_a_join_is_exact_json(tmp_path: Path) -> None:
     user = record_of("User", id="string", born=logical("int", "date"))
     schema = record_of(
