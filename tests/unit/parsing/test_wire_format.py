@@ -91,6 +91,17 @@ def test_schema_without_the_field_of_a_condition_is_logged_and_its_records_are_f
     assert f"schema {value[4]} has no field for where.0.field of the settings" in caplog.messages
 
 
+@pytest.mark.parametrize("size", [-15, -(2**40), 2**31, 2**70, 1.5, "5", True])
+def test_schema_whose_fixed_type_has_an_impossible_size_reads_no_record(
+    size: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scan would skip backwards into another record, or leave the memory of the batch."""
+    fixed = {"type": "fixed", "name": "F", "size": size}
+    monkeypatch.setitem(AVRO, 10, record_of("R", other=fixed, key="string", value="int"))
+    parsed = parse("avro", [click(7, "a"), prefix(10) + b"x", click(GUID, "b")])
+    assert (parsed.keys, parsed.invalid) == (["a", "b"], [(1, "schema 10 is not a valid schema of type AVRO")])
+
+
 @pytest.mark.parametrize("ids", [[7], [0x01020304], [GUID], [7, 0x01020304], [0x01020304, GUID, 7]])
 def test_records_are_read_with_the_schema_that_each_names(ids: list[SchemaId]) -> None:
     chosen = [ids[number % len(ids)] for number in range(6)]

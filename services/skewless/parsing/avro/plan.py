@@ -44,6 +44,9 @@ SIZES: Final = {"boolean": 1, "float": 4, "double": 8}
 MAX_TYPES: Final = 10_000
 """Maximum rows of a plan: a schema could otherwise have a wanted path with very many ways to it."""
 
+MAX_FIXED_BYTES: Final = 2**31 - 1
+"""Maximum size of a fixed type, as in Avro for Java."""
+
 
 def plan_of(schema: Any, named: Mapping[str, Any], wanted: WantedPaths) -> Plan:
     """Return the plan of a parsed schema. `named` are its named types. Raises ValueError for one that is too large."""
@@ -92,7 +95,7 @@ class _Builder(PlanBuilder):
             case "enum":
                 return self._row(LeafType(ENUM, symbols=dict(enumerate(symbols))), len(symbols), slot)
             case "fixed":
-                return self._row(_leaf(FIXED, declared), declared["size"], slot)
+                return self._row(_leaf(FIXED, declared), _size(declared["size"]), slot)
             case name:
                 return self._row(_leaf(KINDS[name], declared), SIZES.get(name, 0), slot)
 
@@ -138,6 +141,13 @@ class _Builder(PlanBuilder):
     def _set_children(self, row: int, types: Sequence[int]) -> None:
         self.rows[row][1] = len(self.children)
         self.children += types
+
+
+def _size(declared: Any) -> int:
+    """Return the bytes of a fixed type. The scan trusts it, and fastavro accepts any value."""
+    if type(declared) is not int or not 0 <= declared <= MAX_FIXED_BYTES:
+        raise ValueError(f"the size of a fixed type is not a number from 0 to {MAX_FIXED_BYTES}")
+    return declared
 
 
 def _leaf(kind: int, declared: Mapping[str, Any]) -> LeafType:
