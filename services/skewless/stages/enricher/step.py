@@ -33,7 +33,6 @@ class EnricherStep(StatelessStep):
             _Lookup(f"enrich.tables.{number}", of_table, table)
             for number, (of_table, table) in enumerate(zip(settings.tables, tables, strict=True))
         ]
-        self._needs_rows = any(of_table.missing == "dead_letter" for of_table in settings.tables)
         self._names = frozenset(name for of_table in settings.tables for name in of_table.fields)
         """Names of the headers that only tables add."""
 
@@ -50,21 +49,24 @@ class EnricherStep(StatelessStep):
     def _enrich(self, batch: Batch) -> Iterator[OutputRecord]:
         parsed = self.parser.parse(batch)
         # A record that cannot be read has no row. If it is kept, the splitter decides whether it is invalid.
-        invalid = {row: reason.replace("values.", "enrich.", 1) for row, reason in parsed.invalid if self._needs_rows}
+        unreadable = {row: reason.replace("values.", "enrich.", 1) for row, reason in parsed.invalid}
+        invalid: dict[int, str] = {}
         added: list[list[tuple[str, bytes]]] = [[] for _ in batch.values]
         for number, lookup in enumerate(self._lookups):
             keys: list[str | None]
+            problems = unreadable
             if (column := parsed.values.get(f"tables.{number}.key")) is not None:
                 keys = [None] * len(added)
                 for row, key in zip(parsed.records.tolist(), column.to_pylist(), strict=True):
                     keys[row] = key
             else:
-                texts, problems = record_key_texts(batch, lookup.encoding)
+                texts, of_keys = record_key_texts(batch, lookup.encoding)
+                problems = {row: f"enrich.tables.{number}.key: {reason}" for row, reason in of_keys.items()}
                 keys = [None if row in problems else text for row, text in enumerate(texts)]
             for row, (fields, reason) in enumerate(lookup.find(keys)):
                 added[row] += fields
                 if reason:
-                    invalid.setdefault(row, reason)
+                    invalid.setdefault(row, problems.get(row, reason))
         columns = batch.keys, batch.values, batch.timestamps.tolist(), batch.headers, added
         for row, (key, value, timestamp, headers, own) in enumerate(zip(*columns, strict=True)):
             if row in invalid:

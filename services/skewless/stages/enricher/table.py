@@ -46,7 +46,8 @@ class Table:
         """
         keys, unreadable_keys = record_key_texts(batch, self._encoding)
         parsed = self.parser.parse(batch)
-        problems = dict(parsed.invalid) | unreadable_keys
+        unreadable = {row: reason.replace("values.", "enrich.tables.fields.", 1) for row, reason in parsed.invalid}
+        problems = unreadable | unreadable_keys
         columns = [parsed.values[name].to_pylist() for name in self._names]
         rows = dict(zip(parsed.records.tolist(), zip(*columns, strict=True), strict=True))
         lines = []

@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from helpers.batches import reasons_in
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.message_batch import MessageBatch
 from skewless.in_memory import InMemoryPipeline
+from skewless.stages.enricher.settings import EnrichSettings
+from skewless.stages.enricher.step import EnricherStep
+from skewless.stages.enricher.table import Table
 from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import TopicPartition
 
 NOW = 1_767_225_600_000
 
@@ -38,3 +45,47 @@ def test_enricher_record_without_a_row_is_not_counted_under_a_header_that_it_alr
     assert [list(enriched.headers) for enriched in outputs["enriched"]] == [headers]
     assert [json.loads(result.value or b"")["key"] for result in outputs["aggregates"]] == counted
     assert len(outputs["dead-letters"]) == 1 - len(counted)
+
+
+def batch(topic: str, *records: OutputRecord) -> MessageBatch:
+    return MessageBatch.of_outputs(TopicPartition(topic, 0), records, 0)
+
+
+def enriched(record: OutputRecord, *tables: dict[str, Any]) -> list[OutputRecord]:
+    """Return what the enricher writes for a record; the first table has a row of the key `ann`."""
+    settings = EnrichSettings.model_validate({"topic": "views", "tables": tables})
+    built = [Table(table) for table in settings.tables]
+    built[0].update(batch("users", OutputRecord("users", b'{"a": 1}', b"ann")))
+    return list(EnricherStep(settings, built).process(batch("views", record), NOW))
+
+
+@pytest.mark.parametrize("value", [{"x": {"o": 1}}, {"x": [1]}, []])
+def test_enricher_record_without_a_readable_key_of_a_table_that_keeps_it_is_passed_on_with_other_tables(
+    value: object,
+) -> None:
+    users = {"topic": "users", "fields": {"age": "a"}}
+    pages = {"topic": "pages", "key": {"field": "x"}, "fields": {"title": "t"}, "missing": "keep", "default": "-"}
+    (output,) = enriched(OutputRecord("views", msgspec.json.encode(value), b"ann"), users, pages)
+    assert (output.topic, list(output.headers)) == ("enriched", [("age", b"1"), ("title", b"-")])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "key", "problem"),
+    [
+        ("int64", b"1", "record key is not an int64 of 8 bytes"),
+        ("utf8", b"\xff", "record key is not UTF-8"),
+        ("utf8", None, "record key is missing"),
+    ],
+)
+def test_enricher_record_whose_key_is_unreadable_becomes_a_dead_letter_with_the_reason(
+    encoding: str, key: bytes | None, problem: str
+) -> None:
+    users = {"topic": "users", "encoding": encoding, "fields": {"age": "a"}}
+    outputs = enriched(OutputRecord("views", b"{}", key), users)
+    assert reasons_in(outputs) == [(0, f"enrich.tables.0.key: {problem}")]
+
+
+def test_table_whose_row_has_a_field_of_a_wrong_type_names_its_setting() -> None:
+    settings = EnrichSettings.model_validate({"topic": "views", "tables": [{"topic": "users", "fields": {"age": "a"}}]})
+    (line,) = Table(settings.tables[0]).update(batch("users", OutputRecord("users", b'{"a": {}}', b"ann")))
+    assert line.startswith("users/0 at offset 0: enrich.tables.fields.age field a has the wrong type")
