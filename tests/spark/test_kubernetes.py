@@ -43,7 +43,7 @@ def options(executor: Path) -> list[str]:
         "{{ .Values.spark.image.pullPolicy }}": "Never",
     }
     text = (TEMPLATES / "_pod.tpl").read_text()
-    found = re.findall(r"^- (--conf=(?:spark\.(?:driver|kubernetes|blockManager)).*)$", text, re.MULTILINE)
+    found = re.findall(r"^- (--conf=.*)$", text, re.MULTILINE)
     assert len(found) > 5
     for name, value in values.items():
         found = [option.replace(name, value) for option in found]
@@ -72,4 +72,6 @@ def test_driver_in_a_pod_replaces_a_failed_executor_with_the_requests_of_the_rol
         report = json.loads(done.stdout)
         assert (report["tuples"], report["results"]) == (5, 1)
         assert len(api.pods) > 1
+        containers = [api.objects["pods", name]["spec"]["containers"][0] for name in api.pods]
+        assert all("_SPARK_AUTH_SECRET" in {each["name"] for each in container["env"]} for container in containers)
         assert api.requests == permitted()

@@ -32,6 +32,11 @@ imagePullSecrets:
 - --conf=spark.driver.port=7078
 - --conf=spark.driver.blockManager.port=7079
 - --conf=spark.blockManager.port=7079
+- --conf=spark.authenticate=true
+- --conf=spark.network.crypto.enabled=true
+- --conf=spark.network.crypto.authEngineVersion=2
+- --conf=spark.network.crypto.cipher=AES/GCM/NoPadding
+- --conf=spark.network.crypto.saslFallback=false
 - --conf=spark.kubernetes.namespace={{ .Release.Namespace }}
 - --conf=spark.kubernetes.driver.pod.name=$(POD_NAME)
 - --conf=spark.kubernetes.executor.podTemplateFile=/etc/spark/executor.yaml
