@@ -7,11 +7,13 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from helpers.sketches import result_of_groups
 from helpers.tiers import thorough_except
 from skewless.algorithms.aggregates.distinct import Distinct, MergeDistinct, PrepareDistinct
 from skewless.algorithms.aggregates.distinct_pairs import EXACT_LIMIT
+from skewless.algorithms.aggregates.partial_column import Binary, BinaryColumn, Tuples
 from skewless.algorithms.aggregates.quantile import ERROR_STEPS, Quantile, bucket_starts
 from skewless.algorithms.aggregates.result_field import ResultField
 from skewless.algorithms.partials import to_partials
@@ -79,6 +81,27 @@ def test_quantiles_up_to_256_distinct_values_are_exact() -> None:
         assert result_of_groups(ResultField("q", Quantile(at), ValueType(decimals=2)), keys, pa.array(numbers)) == [
             expected
         ]
+
+
+@pytest.mark.parametrize("largest", [2_000, 2**63 - 1])
+def test_quantile_partials_of_few_and_of_many_values_merge_to_the_partial_of_all_tuples(largest: int) -> None:
+    random = np.random.default_rng(10)
+    (column,) = Quantile().columns
+    assert isinstance(column, BinaryColumn)
+    groups = random.permutation(np.repeat(np.arange(300), np.geomspace(1, 3_000, 300).astype(np.int64)))
+    values = random.integers(-largest, largest, len(groups), endpoint=True)
+
+    def prepared(rows: NDArray[np.intp]) -> tuple[NDArray[np.int64], Binary]:
+        keys, times = pa.array(groups[rows]).dictionary_encode(), np.zeros(len(rows), np.int64)
+        present, group_of = np.unique(groups[rows], return_inverse=True)
+        return present, column.prepare(Tuples(keys, values[rows], times), group_of, len(present))
+
+    pieces = random.choice(4, len(groups), p=(0.8, 0.15, 0.04, 0.01))
+    group_of, partials = zip(*(prepared(np.flatnonzero(pieces == piece)) for piece in range(4)), strict=True)
+    order = random.permutation(sum(map(len, partials)))
+    merged = column.merge(np.concatenate(partials)[order], np.concatenate(group_of)[order], 300)
+    assert {partial[:1] for partial in merged} == {b"v", b"b"}
+    assert merged.tolist() == prepared(np.arange(len(groups)))[1].tolist()
 
 
 @pytest.mark.parametrize("error", [10, 100, 1000])

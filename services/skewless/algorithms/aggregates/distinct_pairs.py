@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,7 @@ def sorted_pairs(
 
 def segments(groups: NDArray[np.int64], count: int) -> Iterator[tuple[int, int]]:
     """Yield start and end of each group from 0 to `count` - 1 in an ascending array of groups."""
-    ends = np.cumsum(np.bincount(groups, minlength=count)).tolist()
-    return zip([0, *ends[:-1]], ends, strict=True)
+    return pairwise([0, *np.cumsum(np.bincount(groups, minlength=count)).tolist()])
 
 
 @jit

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, ClassVar
@@ -30,7 +30,6 @@ from skewless.algorithms.aggregates.partial_column import (
     Partials,
     Tuples,
     as_objects,
-    merge_groups,
 )
 from skewless.settings_base import SettingsModel
 
@@ -38,6 +37,9 @@ ERROR_STEPS = 10_000
 """The relative error is a multiple of 1 / ERROR_STEPS."""
 _VALUES, _BUCKETS = b"v", b"b"
 """First byte of a partial: values or buckets. Then come all values or buckets in ascending order, and their counts."""
+_SIGN_BIT = np.int64(-(2**63))
+_AT_ONCE = 256
+"""Groups that are computed together: enough to make the calls of numpy cheap, with little memory."""
 
 
 class QuantileArguments(SettingsModel):
@@ -96,9 +98,12 @@ def _encode(kind: bytes, numbers: NDArray[np.int64], counts: NDArray[np.int64]) 
     return kind + numbers.astype("<i8").tobytes() + counts.astype("<i8").tobytes()
 
 
-def _decode(partial: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    content = np.frombuffer(partial, dtype="<i8", offset=1).astype(np.int64)
-    return content[: len(content) // 2], content[len(content) // 2 :]
+def _decode(partials: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many numbers each partial has, and the numbers and counts of all of them one after the other."""
+    sizes = np.array([len(partial) // 16 for partial in partials], dtype=np.int64)
+    content = np.frombuffer(b"".join([partial[1:] for partial in partials]), dtype="<i8").astype(np.int64, copy=False)
+    is_number = np.repeat(np.tile([True, False], len(sizes)), np.repeat(sizes, 2))
+    return sizes, content[is_number], content[~is_number]
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,8 @@ class PrepareQuantile:
         """Return the partial of a group with these distinct values, which are sorted."""
         if len(values) <= EXACT_LIMIT:
             return _encode(_VALUES, values, counts)
-        return _encode(_BUCKETS, *_summed(_bucket_of(values, self.error), counts))
+        buckets, starts = np.unique(_bucket_of(values, self.error), return_index=True)
+        return _encode(_BUCKETS, buckets, np.add.reduceat(counts, starts))
 
 
 @dataclass(frozen=True)
@@ -129,33 +135,37 @@ class MergeQuantile:
 
     def __call__(self, partials: Binary, group_of: Groups, groups: int) -> Binary:
         """Return the merged partial of each group."""
-        return merge_groups(partials, group_of, groups, self._merged)
+        merged = np.empty(groups, dtype=np.object_)
+        merged[group_of] = partials
+        rows = np.flatnonzero((np.bincount(group_of, minlength=groups) > 1)[group_of])
+        rows = rows[np.argsort(group_of[rows], kind="stable")]
+        several, dense = np.unique(group_of[rows], return_inverse=True)
+        for first in range(0, len(several), _AT_ONCE):
+            start, end = np.searchsorted(dense, (first, first + _AT_ONCE))
+            part = several[first : first + _AT_ONCE]
+            merged[part] = self._merged(partials[rows[start:end]].tolist(), dense[start:end] - first, len(part))
+        return merged
 
-    def _merged(self, partials: Sequence[bytes]) -> bytes:
-        if len(partials) == 1:
-            return partials[0]
-        if all(partial[:1] == _VALUES for partial in partials):
-            return self.prepare.of_values(*_summed(*_joined(map(_decode, partials))))
-        return _encode(_BUCKETS, *_summed(*_joined(map(self._buckets, partials))))
-
-    def _buckets(self, partial: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        numbers, counts = _decode(partial)
-        return _bucket_of(numbers, self.prepare.error) if partial[:1] == _VALUES else numbers, counts
-
-
-def _joined(
-    parts: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    numbers, counts = zip(*parts, strict=True)
-    return np.concatenate(numbers), np.concatenate(counts)
-
-
-def _summed(numbers: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct numbers in ascending order, and the sum of the counts of each."""
-    distinct, index = np.unique(numbers, return_inverse=True)
-    totals = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(totals, index, counts)
-    return distinct, totals
+    def _merged(self, partials: Sequence[bytes], group_of: Groups, groups: int) -> Binary:
+        """Return the merged partial of each group. The groups are ascending."""
+        sizes, numbers, counts = _decode(partials)
+        has_buckets = np.array([partial[:1] == _BUCKETS for partial in partials], dtype=np.bool_)
+        is_bucketed = np.bincount(group_of[has_buckets], minlength=groups).astype(np.bool_)
+        is_value = np.repeat(is_bucketed[group_of] & ~has_buckets, sizes)
+        numbers[is_value] = _bucket_of(numbers[is_value], self.prepare.error)
+        group_of = np.repeat(group_of, sizes)
+        # A partial's numbers are ascending, so pairs of a group and a number are sorted runs, which merge quickly. As
+        # texts of bytes they have the order of the pairs.
+        pairs = np.stack((group_of, numbers ^ _SIGN_BIT), axis=1).astype(">i8").view("S16").ravel()
+        order = np.argsort(pairs, kind="stable")
+        group_of, numbers = group_of[order], numbers[order]
+        starts = np.flatnonzero((np.diff(group_of, prepend=-1) != 0) | (np.diff(numbers, prepend=0) != 0))
+        group_of, numbers, counts = group_of[starts], numbers[starts], np.add.reduceat(counts[order], starts)
+        encode = (self.prepare.of_values, functools.partial(_encode, _BUCKETS))
+        return as_objects(
+            encode[kind](numbers[start:end], counts[start:end])
+            for kind, (start, end) in zip(is_bucketed.tolist(), segments(group_of, groups), strict=True)
+        )
 
 
 class Quantile(Aggregate):
@@ -188,12 +198,17 @@ class Quantile(Aggregate):
 
     def present(self, partials: Partials, decimals: int) -> Results:
         """Return the quantile of each group."""
-        scale = 10**decimals
-        return [self._quantile(partial) / scale for partial in partials[self.columns[0].name].tolist()]
+        listed, scale = partials[self.columns[0].name].tolist(), 10**decimals
+        parts = (listed[first : first + _AT_ONCE] for first in range(0, len(listed), _AT_ONCE))
+        return [quantile / scale for part in parts for quantile in self._quantiles(part)]
 
-    def _quantile(self, partial: bytes) -> float:
-        numbers, counts = _decode(partial)
+    def _quantiles(self, partials: Sequence[bytes]) -> Iterator[float]:
+        sizes, numbers, counts = _decode(partials)
+        # The ranks of a group follow those of the group before it.
         ranks = np.cumsum(counts)
-        rank = max(1, math.ceil(self._at * int(ranks[-1])))
-        number = int(numbers[np.searchsorted(ranks, rank)])
-        return number if partial[:1] == _VALUES else _value_in(number, self._error)
+        ends = ranks[np.cumsum(sizes) - 1]
+        share, of = self._at.as_integer_ratio()
+        distances = [min(total - 1, total - -(-share * total // of)) for total in np.diff(ends, prepend=0).tolist()]
+        found = numbers[np.searchsorted(ranks, ends - np.array(distances, dtype=np.int64))]
+        for partial, number in zip(partials, found.tolist(), strict=True):
+            yield number if partial[:1] == _VALUES else _value_in(number, self._error)
