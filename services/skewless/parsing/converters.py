@@ -83,10 +83,7 @@ def texts(column: Sequence[Scalar], limit: int) -> tuple[pa.DictionaryArray, Pro
     problems = dict.fromkeys(too_long, f"is longer than {limit} bytes")
     if too_long:
         entries = ["" if i in problems else text for i, text in enumerate(entries)]
-    # Arrow would store a text for each entry first. The elements of a list may share one that is long.
-    codes: dict[str, int] = {}
-    indices = [codes.setdefault(text, len(codes)) for text in entries]
-    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.array(codes, pa.string())), problems
+    return pa.array(entries, pa.string()).dictionary_encode(), problems
 
 
 def is_missing(entry: Scalar | None) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
+from operator import is_not
 from typing import cast
 
 import numpy as np
@@ -36,8 +36,8 @@ class TupleBuilder:
         self._keys = KeyConverter(key, settings.limits)
         self._composite = CompositeKey(settings) if key.fields else None
         self._values = {name: (value_path(settings, name), value) for name, value in settings.named_values.items()}
-        self._rounded = Counter[str]()
-        """Number of rounded values by path, of the batch that is converted."""
+        self._rounded = 0
+        """Number of rounded values of the batch that is converted."""
         self._may_warn = {path for path, value in self._values.values() if "decimals" not in value.model_fields_set}
         """Paths of the values that no setting rounds."""
         self._labels = {
@@ -56,6 +56,7 @@ class TupleBuilder:
         """Return the tuples of records whose fields were extracted. A record is invalid if any of its fields is."""
         rows = _to_array(fields.rows)
         invalid = fields.invalid
+        self._rounded = 0
         event_times = self._times(fields, rows, source)
         if self._composite is not None:
             fields.keys[:], problems = self._composite.convert(fields.parts, event_times[rows])
@@ -79,24 +80,20 @@ class TupleBuilder:
             values = {name: array.filter(pa.array(keep)) for name, array in values.items()}
         if self._other_units and keys:
             self._warn_of_unit(event_times[records], source.timestamps[records])
-        rounded = sum(self._rounded.values())
-        if rounded:
-            self._warn_of_rounding(len(key_records))
-        return ParsedBatch(keys, values, records, event_times, sorted(invalid.items()), rounded=rounded)
+        return ParsedBatch(keys, values, records, event_times, sorted(invalid.items()), rounded=self._rounded)
 
-    def _warn_of_rounding(self, rows: int) -> None:
+    def _warn_of_rounding(self, path: str, rounded: int, numbers: int) -> None:
         """Log once for each value that it is rounded although no setting says to which place."""
-        for path in self._may_warn & self._rounded.keys():
+        if path in self._may_warn:
             log.warning(
                 "%s is rounded to a whole number, as %d of %d numbers just now: set splitter.%s.decimals to the number "
                 "of decimal places to keep, or to 0",
                 self._labels[path],
-                self._rounded[path],
-                rows,
+                rounded,
+                numbers,
                 path,
             )
-        self._may_warn -= self._rounded.keys()
-        self._rounded.clear()
+            self._may_warn.remove(path)
 
     def _warn_of_unit(self, event_times: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
         """Log that the first times are near the Kafka timestamps in another unit, if they are in January 1970."""
@@ -144,21 +141,23 @@ class TupleBuilder:
 
     def _converted(self, fields: ExtractedFields, path: str, value: ValueSettings) -> tuple[pa.Array, Problems]:
         """Convert fields to values. Missing ones are null if they are optional."""
-        column, factors = fields.values[path], fields.values.get(f"{path}.times")
-        if value.missing == "invalid" and value.kind == "number":
+        columns = [fields.values[name] for name in (path, f"{path}.times") if name in fields.values]
+        missing = np.zeros(len(columns[0]), np.bool_)
+        if value.missing != "invalid" or value.kind != "number":
+            for column in columns:
+                missing |= np.fromiter(map(is_missing, column), np.bool_, len(column))
+        elif fields.key_rows is None:
             # The conversion reports null as a problem, as anything else that is not a number.
             return self._convert(fields, path, value, None)
-        missing = [
-            is_missing(entry) or (factors is not None and is_missing(factors[i])) for i, entry in enumerate(column)
-        ]
-        present = [i for i, is_null in enumerate(missing) if not is_null]
+        is_converted = ~missing
+        if fields.key_rows is not None:
+            is_converted &= _is_other(columns, fields.key_rows)
+        present = np.flatnonzero(is_converted).tolist()
         array, problems = self._convert(fields, path, value, present)
-        index = np.full(len(column), -1)
-        index[present] = np.arange(len(present))
-        array = array.take(pa.array(index, mask=index < 0))
+        array = array.take(pa.array(np.cumsum(is_converted) - 1, mask=missing))
         problems = {present[i]: problem for i, problem in problems.items()}
         if value.missing == "invalid":
-            problems |= {i: "is missing" for i, is_null in enumerate(missing) if is_null}
+            problems |= dict.fromkeys(np.flatnonzero(missing).tolist(), "is missing")
         return array, problems
 
     def _convert(
@@ -174,7 +173,8 @@ class TupleBuilder:
         else:
             numbers, problems, rounded = converters.values(column, value.decimals, reread)
         if rounded:
-            self._rounded[path] += rounded
+            self._rounded += rounded
+            self._warn_of_rounding(path, rounded, len(column))
         return pa.array(numbers), problems
 
     def _mark_invalid(self, path: str, problems: Problems, records: NDArray[np.int32], invalid: Problems) -> None:
@@ -186,6 +186,18 @@ class TupleBuilder:
         limit = self._tuples_per_record
         for record in np.flatnonzero(np.bincount(records) > limit).tolist():
             invalid.setdefault(record, f"more than {limit} tuples")
+
+
+def _is_other(columns: Sequence[Sequence[object]], key_rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Return whether each key has another record, or another object in a column, than the key before it.
+
+    All keys of a record share a value that is not in their list. It may be long, so it is converted once.
+    """
+    result = np.ones(len(key_rows), np.bool_)
+    result[1:] = np.diff(key_rows) != 0
+    for column in columns:
+        result[1:] |= np.fromiter(map(is_not, column[1:], column), np.bool_)
+    return result
 
 
 def _present(

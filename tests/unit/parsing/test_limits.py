@@ -30,6 +30,7 @@ RUN = 5_000
 
 JSON: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
 TAGS: dict[str, Any] = {"key": {"field": "h[]"}}
+SHARED: dict[str, Any] = {"key": {"field": "h[]"}, "value": {"field": "v"}}
 CSV: dict[str, Any] = {
     "format": {"name": "csv", "quoting": True},
     "key": {"field": 0},
@@ -46,9 +47,11 @@ def filled(head: bytes, middle: bytes, tail: bytes) -> bytes:
     return head + middle * ((LIMIT - len(head) - len(tail)) // len(middle)) + tail
 
 
+LONG = b"0.5" + b"0" * (LIMIT // 4) + b"1"
 GOOD: Mapping[str, tuple[dict[str, Any], bytes]] = {
     "json": (JSON, b'{"k":"a","v":1,"t":1}'),
     "tags": (TAGS, b'{"h":["a"]}'),
+    "shared": (SHARED, b'{"v":1,"h":["a"]}'),
     "csv": (CSV, b"a,1,1"),
     "tsv": (TSV, b"a\t1"),
     "text": (TEXT, b"a"),
@@ -84,6 +87,8 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
     "more than the limit": ("json", b" " * (LIMIT + 1)),
     "many elements": ("tags", filled(b'{"h":["a"', b',"a"', b"]}")),
     "many lists": ("tags", filled(b'{"h":[', b"[],", b"[]]}")),
+    "many elements with one long text": ("shared", filled(b'{"v":"' + LONG + b'","h":["a"', b',"a"', b"]}")),
+    "many elements with one long number": ("shared", filled(b'{"v":' + LONG + b',"h":["a"', b',"a"', b"]}")),
     "csv: quotes": ("csv", filled(b"", b'"', b"")),
     "csv: an open quote": ("csv", filled(b'"', b",", b"")),
     "csv: quoted quotes": ("csv", filled(b'"', b'""', b'",1,1')),

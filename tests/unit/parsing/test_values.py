@@ -165,6 +165,37 @@ def test_values_at_different_levels_of_lists_belong_to_the_tuples_of_their_eleme
     assert parsed.values["user"].to_pylist() == ["c1", "c1", None, None]
 
 
+def test_values_that_the_keys_of_a_record_share_are_those_of_their_own_record() -> None:
+    """The same objects are in several records: Python has one object for each short text and small number."""
+    values = {
+        "v": {"field": "v"},
+        "product": {"field": "v", "times": "n"},
+        "name": {"field": "name", "kind": "text", "missing": "skip"},
+        "each": {"field": "items[].e", "missing": "skip"},
+    }
+    items = [{"k": "a", "e": 1}, {"k": "b", "e": 1}, {"k": "c"}]
+    records = [
+        {"v": 1.6, "n": 2, "name": "x", "items": items},
+        {"v": 2, "n": 2, "name": "x", "items": []},
+        {"v": "x", "n": 2, "items": items},
+        {"v": "x", "n": 2, "items": items},
+        {"v": 2, "n": 3, "items": items[:1]},
+        {"v": 2, "n": 2, "name": "x", "items": items[1:]},
+    ]
+    parsed = parse({"key": {"field": "items[].k"}, "values": values}, *map(msgspec.json.encode, records))
+    columns = [parsed.records.tolist(), parsed.keys, *(parsed.values[name].to_pylist() for name in values)]
+    assert list(zip(*columns, strict=True)) == [
+        (0, "a", 2, 3, "x", 1),
+        (0, "b", 2, 3, "x", 1),
+        (0, "c", 2, 3, "x", None),
+        (4, "a", 2, 6, None, 1),
+        (5, "b", 2, 4, "x", 1),
+        (5, "c", 2, 4, "x", None),
+    ]
+    assert parsed.invalid == [(row, "values.v field v is not a number within bounds") for row in (2, 3)]
+    assert parsed.rounded == 2
+
+
 def test_values_that_are_rounded_without_decimals_are_counted_with_one_warning_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
