@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -22,6 +23,7 @@ from helpers.registry_gate import Gate
 from helpers.schema_registry import API, RegistryServer
 from helpers.waiting import WAIT_S, until
 from integration.registry.test_avro_pipeline import readiness
+from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BrokerError
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.local.ports import find_free_ports
@@ -30,6 +32,8 @@ from skewless.stages.enricher.follower import TableFollower
 from skewless.stages.enricher.settings import TableSettings
 from skewless.stages.enricher.table import Table
 from skewless.wire.dead_letters import DeadLetterHeaders
+from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import TopicPartition
 
 POINTS = "written", "before-offsets", "in-commit", "after-commit"
 USERS = 50
@@ -233,6 +237,29 @@ def test_follower_of_a_table_that_was_created_again_ends_with_the_topic(broker: 
     create_with(table.admin, {table.topic: 2}, **COMPACTED)
     with pytest.raises(BrokerError, match=f"topic {table.topic} at .* was deleted and created again"):
         follower.load()
+
+
+def test_follower_of_a_table_with_an_open_transaction_reads_its_rows_when_it_ends(broker: str) -> None:
+    table = UserTable(broker, partitions=1)
+    table.put({0: "de"})
+    producer = Producer({"bootstrap.servers": broker, "log_level": 2, "transactional.id": table.topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(table.topic, b'{"geo": {"country": "fr"}}', b"1")
+    assert not producer.flush(WAIT_S)
+    rows = Table(TableSettings.model_validate({"topic": table.topic, "fields": {"country": "geo.country"}}))
+    follower = TableFollower(KafkaSettings(bootstrap_servers=broker, connect_timeout_s=WAIT_S), [rows])
+    follower.load()
+    assert (rows.fields("0"), rows.fields("1")) == (["de"], None)
+    producer.commit_transaction()
+    records = MessageBatch.of_outputs(TopicPartition("views", 0), [OutputRecord("views", b"{}")], 0)
+
+    async def apply_arrived() -> bool:
+        if (update := follower.before_step(records)) is not None:
+            await update
+        return rows.fields("1") == ["fr"]
+
+    until(lambda: asyncio.run(apply_arrived()))
 
 
 def test_enricher_with_a_table_that_deletes_rows_is_refused(broker: str, tmp_path: Path) -> None:

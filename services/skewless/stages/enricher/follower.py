@@ -74,7 +74,7 @@ class TableFollower:
         return () if self._reason is None else (self._reason,)
 
     def load(self) -> None:
-        """Read all partitions that are not read yet, up to their present ends. Waits for the schemas of their rows.
+        """Read all partitions that are not read yet, up to their last committed rows. Waits for their schemas.
 
         Raises BrokerError if a topic does not exist, or was deleted and created again since the first call, and
         UnreachableError after the time limit of the registry.
@@ -158,13 +158,12 @@ class TableFollower:
             self._report_wait(f"table {table.topic}")
 
     def _load(self, table: Table) -> None:
-        offsets, topic = self._offsets, table.topic
-        added = sorted(offsets.begin(topic).keys() - self._read[topic])
-        if not added:
+        topic, read = table.topic, self._read[table.topic]
+        # Not up to the end of the log: a producer may keep a transaction open for hours.
+        ranges = {partition: ends for partition, ends in self._offsets.ranges(topic).items() if partition not in read}
+        if not ranges:
             return
         self._report_wait(f"table {topic}")
-        # Up to the end of the log, as `read_compacted`.
-        ranges = {partition: offsets.log_range(topic, partition) for partition in added}
         total, done = sum(end - begin for begin, end in ranges.values()), dict[int, int]()
         started = reported = time.monotonic()
         for partition, messages in read_ranges(self._kafka, topic, ranges):
@@ -176,7 +175,7 @@ class TableFollower:
         log.info("table %s: %d rows, read in %.1f s", topic, len(table), time.monotonic() - started)
         ends = {partition: end for partition, (_, end) in ranges.items()}
         self._readers.append((table, TopicReader(self._kafka, topic, ends)))
-        self._read[topic].update(added)
+        read.update(ranges)
 
 
 def _wait(table: Table, attempt: Callable[[], None]) -> None:

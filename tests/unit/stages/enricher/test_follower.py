@@ -31,11 +31,8 @@ class Offsets:
 
     def __init__(self, _kafka: KafkaSettings) -> None: ...
 
-    def begin(self, _topic: str) -> dict[int, int]:
-        return {0: 0}
-
-    def log_range(self, _topic: str, _partition: int) -> tuple[int, int]:
-        return 0, 0
+    def ranges(self, _topic: str) -> dict[int, tuple[int, int]]:
+        return {0: (0, 0)}
 
     def end(self, _topic: str) -> dict[int, int]:
         return {0: 2}
