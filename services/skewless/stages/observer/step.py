@@ -191,7 +191,8 @@ class ObserverStep(WindowedStep):
         ticks_of = [starts(partials["pane"].to_numpy(), self._rules.tick_ms) for _, partials in held]
         ticks = np.unique(np.concatenate(ticks_of)) if held and watermark is not None else np.empty(0, np.int64)
         ended = ticks[(ticks > max(stored, default=-MAX_WATERMARK)) & (ticks <= (watermark or 0) - self._rules.tick_ms)]
-        whole = ended if len(ended) + len(stored) <= self.ticks_per_commit else ended[:0]
+        # None if there are more ticks than a commit may emit: they would overtake earlier ones that are stored.
+        whole = ended if len(stored.union(ticks.tolist())) <= self.ticks_per_commit else ended[:0]
         tables = []
         for (input_, partials), tick in zip(held, ticks_of, strict=True):
             is_whole = np.isin(tick, whole)

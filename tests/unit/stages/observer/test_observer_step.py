@@ -255,6 +255,17 @@ def test_observer_many_ended_ticks_are_emitted_over_several_commits_in_order(mon
     assert step.finished(1)
 
 
+def test_observer_many_ticks_between_stored_ones_are_emitted_once_and_in_order() -> None:
+    step, emitted = observer([None]), []
+    step.ticks_per_commit = 5
+    observe(step, 0, deltas((0, "a", 0, 1), (600, "a", 0, 1)))
+    list(step.flush(0))
+    observe(step, 0, deltas(*[(60 * tick, "a", 0, 1) for tick in (*range(1, 10), 11)]), progress(720))
+    for _ in range(4):
+        emitted += [tick["tick_start"] for tick in ticks(step.flush(0))]
+    assert emitted == [60 * tick for tick in range(12)]
+
+
 def test_observer_emitted_ticks_are_tombstoned() -> None:
     step = observer([None])
     outputs: list[OutputRecord] = []
