@@ -298,7 +298,9 @@ class ObserverStep(WindowedStep):
             return True
         # The first commit of a process also writes: so a process that is killed again and again makes progress.
         is_late = self._saved_at is None or not 0 <= now - self._saved_at < self.save_interval_ms
-        return bool(self._unsaved) and (is_late or self._unsaved_bytes > UNSAVED_BYTES)
+        # Without this partition, the run cannot be written: the next owner reads the partials again and counts them.
+        may_save = bool(self._unsaved) and RUN_PARTITION in self._inputs
+        return may_save and (is_late or self._unsaved_bytes > UNSAVED_BYTES)
 
     def _save(
         self, emissions_by_tick: dict[int, list[Emission]], last_end: int | None, now: int
@@ -318,8 +320,6 @@ class ObserverStep(WindowedStep):
                     input_.unwritten.add((output.window, output.id))
         for tick_start in sorted(emissions_by_tick):
             yield from self._tick_records(tick_start, emissions_by_tick[tick_start], now)
-        if RUN_PARTITION not in self._inputs:
-            return
         if self._run_changed:
             self._run_changed = False
             yield OutputRecord("observer-changelog", self._run.save(), RUN_KEY, RUN_PARTITION)

@@ -504,3 +504,21 @@ def test_observer_partition_that_comes_back_to_a_process_counts_once_in_the_run(
     observe(step, 1, progress(60))
     (tick,) = ticks(step.flush(2))
     assert (tick["tuples"], tick["run"]["tuples"]) == (5, 5)
+
+
+def test_observer_partition_of_another_process_counts_in_the_run() -> None:
+    owner, other = observer(), observer()
+    owner.revoke(1)
+    other.revoke(0)
+    first, second = deltas((0, "a", 0, 10)), deltas((0, "b", 1, 5))
+    observe(owner, 0, first)
+    observe(other, 1, second)
+    state = state_of([*owner.flush(0), *other.flush(0)])
+    positions = [owner.checkpoint(0), other.checkpoint(1)]
+    assert decode_checkpoint(positions[1]).unsaved == (0, 1)
+    state[1] = [*state.get(1, []), *unsaved_state([InMemoryBatch(1, [second])])]
+    restarted = observer(positions, state)
+    observe(restarted, 0, progress(60))
+    observe(restarted, 1, progress(60))
+    (tick,) = ticks(restarted.flush(1))
+    assert (tick["tuples"], tick["run"]["tuples"]) == (15, 15)
