@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import gc
 import os
 import shutil
@@ -103,6 +105,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # The first test with a database may wait until the packages of the server are installed.
         if uses_server and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Import each module in one worker at a time: the others then find it compiled, which is most of its import."""
+    with contextlib.ExitStack() as stack:
+        file = os.open(collector.path, os.O_RDONLY)
+        stack.callback(os.close, file)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
