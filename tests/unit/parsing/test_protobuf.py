@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
-from google.protobuf import descriptor_pb2, message_factory
+from google.protobuf import descriptor_pb2, json_format, message_factory
 
 from skewless.algorithms.record_size import DOCUMENT_BYTES
 from skewless.errors import ConfigurationError
 from skewless.parsing.formats.base import ParsedBatch
-from skewless.parsing.formats.protobuf import ProtobufSchema
+from skewless.parsing.formats.protobuf import ProtobufSchema, least_json_bytes
 from skewless.parsing.protobuf.compile_schema import compile_text
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
@@ -221,6 +223,40 @@ def test_protobuf_document_with_the_defaults_of_very_many_messages_is_too_long_f
     documents, problems = parser.documents(records, [0, 1])
     assert problems == {0: f"longer than {DOCUMENT_BYTES} bytes as JSON"}
     assert json.loads(documents[1])["items"] == []
+
+
+def test_protobuf_document_too_long_for_a_pair_is_refused_before_it_takes_memory() -> None:
+    fields = "".join(f"int64 number_{number} = {number + 1};" for number in range(100))
+    text = f'syntax = "proto3"; message M {{ repeated Item items = 1; }} message Item {{ {fields} }}'
+    parser = parser_of(Schema("PROTOBUF", text), {"field": "items[].number_0"})
+    records = RecordColumns.of_values([prefix(7) + b"\0" + b"\x0a\0" * 20_000], np.zeros(1, np.int64))
+    tracemalloc.start()
+    try:
+        _, problems = parser.documents(records, [0])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert problems == {0: f"longer than {DOCUMENT_BYTES} bytes as JSON"}
+    assert peak < 2 * DOCUMENT_BYTES
+
+
+def test_protobuf_least_json_bytes_are_at_most_those_of_the_document() -> None:
+    text = """
+    syntax = "proto3"; import "google/protobuf/struct.proto"; import "google/protobuf/timestamp.proto";
+    message M {
+      M m = 1; repeated M ms = 2; map<string, M> by_name = 3; map<int32, string> names = 4; optional int32 i = 5;
+      google.protobuf.Timestamp at = 6; repeated google.protobuf.Timestamp times = 7; google.protobuf.Struct any = 8;
+    }
+    """
+    message_type: Any = message_factory.GetMessageClass(
+        compile_text(Schema("PROTOBUF", text)).message_types_by_name["M"]
+    )
+    inner = message_type(names={1: "a"}, times=[{}, {}], at={}, i=0)
+    message = message_type(m=inner, ms=[inner, {}], by_name={"a": inner}, any={"a": None})
+    document = msgspec.json.encode(
+        json_format.MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    )
+    assert len(document) // 4 < least_json_bytes(message) <= len(document)
 
 
 class Registry:

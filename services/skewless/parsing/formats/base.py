@@ -40,6 +40,9 @@ class FormatSettings(SettingsModel):
         return None
 
 
+TOO_LONG = f"longer than {DOCUMENT_BYTES} bytes as JSON"
+"""Reason of a record that results cannot contain."""
+
 Decoder = Callable[[Sequence[bytes | None], Problems], tuple[Sequence[int], list[Any]]]
 """Decodes values: returns the indices of the valid ones with their documents, and adds the others to the problems."""
 
@@ -205,7 +208,7 @@ class Format(ABC):
         for row, document in self.converted(values, invalid):
             size = len(document) if self.in_json else len(msgspec.json.encode(document.decode()))
             if size > DOCUMENT_BYTES:
-                invalid[row] = f"longer than {DOCUMENT_BYTES} bytes as JSON"
+                invalid[row] = TOO_LONG
             else:
                 documents[row] = document
         return documents, invalid

@@ -11,17 +11,21 @@ import msgspec
 import numpy as np
 from pydantic import Field, model_validator
 
+from skewless.algorithms.record_size import DOCUMENT_BYTES
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.parsing.converters import Problems
 from skewless.parsing.elements import Plan, Scanned, WantedPaths
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.element_format import ElementFormat, Scan
-from skewless.parsing.formats.schema_format import Payloads, SchemaFormatSettings
+from skewless.parsing.formats.schema_format import Payloads, SchemaFormatSettings, TooLongError
 from skewless.parsing.protobuf.compile_schema import compile_text, message_at, pool_of
 from skewless.parsing.protobuf.plan import plan_of
 from skewless.parsing.protobuf.scan import ERRORS, scan
 from skewless.schema_registry.schema import FIRST, Indexes, Schema, split_indexes
 from skewless.settings_base import InvalidSettingsError
+
+SMALL_BYTES = 16_384
+"""Maximum bytes of a payload whose JSON is written without an estimate: it has few messages, and so few defaults."""
 
 
 class ProtobufSettings(SchemaFormatSettings):
@@ -117,6 +121,8 @@ class Protobuf(ElementFormat[ProtobufSchema]):
             descriptor = message_at(schema.file, indexes)
         try:
             message = message_factory.GetMessageClass(descriptor).FromString(payload[size:])
+            if len(payload) > SMALL_BYTES and least_json_bytes(message) > DOCUMENT_BYTES:
+                raise TooLongError
             found = json_format.MessageToDict(
                 message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
             )
@@ -148,6 +154,31 @@ class Protobuf(ElementFormat[ProtobufSchema]):
             schema.plans[at] = plan = plan_of(descriptor, wanted)
             self.warn_of_missing(plan, schema.label, optional=optional)
         return schema.plans[at]
+
+
+def least_json_bytes(message: Any) -> int:
+    """Return a lower bound of the bytes of a message as JSON: those of its names. Stops above `DOCUMENT_BYTES`."""
+    least, remaining = 0, [message]
+    defaults: dict[str, int] = {}
+    while remaining and least <= DOCUMENT_BYTES:
+        found = remaining.pop()
+        name = found.DESCRIPTOR.full_name
+        if name.startswith("google.protobuf."):  # its JSON may have other names, or none
+            continue
+        if name not in defaults:
+            always = (part.name for part in found.DESCRIPTOR.fields if not part.has_presence)
+            defaults[name] = sum(len(f'"{each}":0') for each in always)
+        least += defaults[name]
+        for part, value in found.ListFields():
+            if part.has_presence:
+                least += len(part.name)
+            if part.message_type is None:
+                continue
+            if part.message_type.GetOptions().map_entry:
+                remaining += [entry for entry in value.values() if hasattr(entry, "ListFields")]
+            else:
+                remaining += value if part.is_repeated else [value]
+    return least
 
 
 def _precompile() -> None:

@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldSettings
-from skewless.parsing.formats.base import Format, FormatSettings
+from skewless.parsing.formats.base import TOO_LONG, Format, FormatSettings
 from skewless.parsing.prevalidate import sized_values
 from skewless.parsing.source_records import SourceRecords, last_header
 from skewless.schema_registry.cache import SchemaCache, Unusable
@@ -77,6 +77,10 @@ def missing_registry(name: str) -> str:
         f"schemas are missing for the format {name}: set registry.url to the address of the schema registry, or schema "
         "to a file with the schema of all records"
     )
+
+
+class TooLongError(ValueError):
+    """The JSON of a record is longer than `DOCUMENT_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,10 @@ class SchemaFormat(Format, Generic[Compiled]):
 
     @abstractmethod
     def document(self, schema: Compiled, payload: bytes) -> bytes:
-        """Return the payload of a record as JSON. Raises ValueError if it cannot be converted."""
+        """Return the payload of a record as JSON. Raises ValueError if it cannot be converted.
+
+        Raises TooLongError if the JSON would be too long, and would take much memory before its length is known.
+        """
 
     def converted(self, values: Sequence[bytes | None], invalid: Problems) -> Iterator[tuple[int, bytes]]:
         """Yield each record as JSON; see `Format.converted`."""
@@ -155,6 +162,8 @@ class SchemaFormat(Format, Generic[Compiled]):
             for row, start, end in zip(found.rows.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True):
                 try:
                     yield row, self.document(found.schema, found.data[start:end].tobytes())
+                except TooLongError:
+                    invalid[row] = TOO_LONG
                 except ValueError:
                     invalid[row] = f"{self.kind} that cannot be converted to JSON"
 
