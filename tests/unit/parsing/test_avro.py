@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -227,6 +227,20 @@ def test_avro_schema_file_that_cannot_be_used_is_refused(content: str, problem: 
     with pytest.raises(ConfigurationError) as caught:
         RecordParser(parsing)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "kind_of",
+    [lambda name: record_of("E", **{name: "int"}), lambda name: {"type": "enum", "name": "E", "symbols": [name]}],
+    ids=["field", "symbol"],
+)
+def test_avro_schema_with_a_name_that_would_make_documents_very_long_is_refused(
+    kind_of: Callable[[str], Any], tmp_path: Path
+) -> None:
+    allowed, refused = (record_of("R", key="string", other=kind_of("x" * length)) for length in (255, 256))
+    assert parse(allowed, [b"\2a\0"], tmp_path).invalid == []
+    with pytest.raises(ConfigurationError, match="a name has more than 255 characters"):
+        parse(refused, [], tmp_path)
 
 
 def test_avro_condition_that_an_absent_field_meets_needs_no_field_in_the_schema_file(tmp_path: Path) -> None:

@@ -47,6 +47,9 @@ MAX_TYPES: Final = 10_000
 MAX_FIXED_BYTES: Final = 2**31 - 1
 """Maximum size of a fixed type, as in Avro for Java."""
 
+MAX_NAME: Final = 255
+"""Maximum characters of a field or symbol: as JSON, a record may repeat one more often than it has bytes."""
+
 
 def plan_of(schema: Any, named: Mapping[str, Any], wanted: WantedPaths) -> Plan:
     """Return the plan of a parsed schema. `named` are its named types. Raises ValueError for one that is too large."""
@@ -91,6 +94,7 @@ class _Builder(PlanBuilder):
 
     def _add_leaf(self, declared: Mapping[str, Any], path: Path | None) -> int:
         slot, symbols = self.slot(path), tuple(declared.get("symbols", ()))
+        _refuse_long(symbols)
         match declared["type"]:
             case "enum":
                 return self._row(LeafType(ENUM, symbols=dict(enumerate(symbols))), len(symbols), slot)
@@ -110,6 +114,7 @@ class _Builder(PlanBuilder):
         if path is None:
             self.skipped[record["name"]] = row  # before its fields, which may contain the type itself
         names = [part["name"] for part in fields]
+        _refuse_long(names)
         types = []
         for part in fields:
             inner = None if path is None else self._wanted_field(part, names, path)
@@ -148,6 +153,11 @@ def _size(declared: Any) -> int:
     if type(declared) is not int or not 0 <= declared <= MAX_FIXED_BYTES:
         raise ValueError(f"the size of a fixed type is not a number from 0 to {MAX_FIXED_BYTES}")
     return declared
+
+
+def _refuse_long(names: Sequence[str]) -> None:
+    if max(map(len, names), default=0) > MAX_NAME:
+        raise ValueError(f"a name has more than {MAX_NAME} characters")
 
 
 def _leaf(kind: int, declared: Mapping[str, Any]) -> LeafType:
