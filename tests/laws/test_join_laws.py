@@ -184,18 +184,34 @@ def test_join_one_millisecond_less_than_the_larger_bound_is_too_little(
 
 @given(
     held=st.lists(st.integers(0, 3 * 4096), unique=True, max_size=30),
+    steps=st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=12),
     gone=st.integers(0, 30),
 )
-def test_held_records_changed_blocks_have_exactly_the_held_offsets(held: list[int], gone: int) -> None:
+def test_held_records_changed_blocks_have_exactly_the_held_offsets(
+    held: list[int], steps: list[tuple[int, bool]], gone: int
+) -> None:
     records = HeldRecords()
     blocks: dict[int, bytes] = {}
     offsets = sorted(held)
-    events = [Event(f"{offset}", time) for time, offset in enumerate(offsets)]
-    for start in range(0, len(events), 7):
-        records.add(columns(events[start : start + 7], offsets[start : start + 7]))
-        blocks.update(records.changed_blocks())
-    records.expire(gone)
-    blocks.update(records.changed_blocks())
+    waiting: set[int] = set()
+    added = 0
+    for count, is_commit in [*steps, (len(offsets), False)]:
+        new = offsets[added : added + count]
+        records.add(columns([Event(f"{offset}", added + row) for row, offset in enumerate(new)], new))
+        added += len(new)
+        waiting.update(new)
+        partners = [f"{offset}" for offset in sorted(waiting)[: count // 2]]
+        slots = records.find(partners)
+        records.claim(partners)
+        waiting.difference_update(records.pop_claimed(slots).offsets.tolist())
+        if is_commit:
+            blocks.update(records.changed_blocks())
+            records.mark_changed([0])
+    waiting.difference_update(records.expire(gone).offsets.tolist())
+    changed = records.changed_blocks()
+    assert list(changed) == sorted(changed)
+    blocks.update(changed)
     found = [at for number, bits in sorted(blocks.items()) for at in decode_block(number, bits).tolist()]
-    assert found == offsets[gone:]
+    assert found == sorted(waiting)
+    assert not any(bits.endswith(b"\0") for bits in blocks.values())
     assert records.changed_blocks() == {}

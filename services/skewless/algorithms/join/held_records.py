@@ -133,8 +133,12 @@ class HeldRecords:
         """Entries of all blocks, including those whose record has found a partner."""
         self._added = 0
         """Blocks added so far: orders blocks with the same first time."""
-        self._changed: set[int] = set()
-        """Blocks of offsets in which a record was added or removed since the last call of `changed_blocks`."""
+        self._bitmaps: dict[int, bytes] = {}
+        """Bitmap of each block with held offsets at the last call of `changed_blocks`."""
+        self._changed_offsets: list[NDArray[np.int64]] = []
+        """Offsets of the records that were added or removed since then."""
+        self._marked: set[int] = set()
+        """Blocks that the next call of `changed_blocks` returns also without a change."""
         self.bytes = 0
         """Bytes of the values."""
 
@@ -191,7 +195,7 @@ class HeldRecords:
         self._index(records.ids.tolist(), slots)
         self._add_block(records.times, records.offsets, slot_array)
         self.bytes += sum(map(len, records.values))
-        self._note_change(records.offsets)
+        self._changed_offsets.append(records.offsets)
 
     def _allocate(self, count: int) -> list[int]:
         missing = count - len(self._free)
@@ -252,7 +256,7 @@ class HeldRecords:
         self._clear(slots)
         self._free += slots.tolist()
         self.bytes -= sum(map(len, records.values))
-        self._note_change(records.offsets)
+        self._changed_offsets.append(records.offsets)
         return records
 
     def expire(self, before: int) -> Records:
@@ -280,35 +284,32 @@ class HeldRecords:
         self.claim(ids)
         return self.pop_claimed(slots)
 
-    def _note_change(self, offsets: NDArray[np.int64]) -> None:
-        self._changed.update(np.unique(offsets // BLOCK_OFFSETS).tolist())
-
     def mark_changed(self, blocks: Iterable[int]) -> None:
         """Let the next call of `changed_blocks` return these blocks, too."""
-        self._changed.update(blocks)
+        self._marked.update(blocks)
 
     def changed_blocks(self) -> Mapping[int, bytes]:
-        """Return the changed blocks since the last call by number: a bitmap of the held offsets, empty without any."""
-        if not self._changed:
-            return {}
-        offsets = self._columns.offsets
-        offsets = np.sort(offsets[offsets != _FREE])
-        changed = sorted(self._changed)
-        numbers = np.array(changed, dtype=np.int64)
-        starts = np.searchsorted(offsets, numbers * BLOCK_OFFSETS)
-        ends = np.searchsorted(offsets, (numbers + 1) * BLOCK_OFFSETS)
-        self._changed.clear()
-        return {
-            number: encode_block(offsets[start:end])
-            for number, start, end in zip(changed, starts.tolist(), ends.tolist(), strict=True)
-        }
+        """Return the changed blocks since the last call by number: a bitmap of the held offsets, empty without any.
+
+        Bit `i` of byte `j` is offset `8 * j + i` of the block. There are no trailing zeros.
+        """
+        changed = {number: self._bitmaps.get(number, b"") for number in self._marked}
+        offsets = np.sort(np.concatenate((NO_RECORDS.offsets, *self._changed_offsets)))
+        numbers, starts = np.unique(offsets // BLOCK_OFFSETS, return_index=True)
+        for number, part in zip(numbers.tolist(), np.split(offsets, starts)[1:], strict=True):
+            changed[number] = _toggled(self._bitmaps.pop(number, b""), part)
+        self._bitmaps.update({number: bitmap for number, bitmap in changed.items() if bitmap})
+        self._changed_offsets.clear()
+        self._marked.clear()
+        return dict(sorted(changed.items()))
 
 
-def encode_block(offsets: NDArray[np.int64]) -> bytes:
-    """Return the bitmap of offsets of one block: bit `i` of byte `j` is offset `8 * j + i`, without trailing zeros."""
-    bits = np.zeros(BLOCK_OFFSETS, dtype=np.bool_)
-    bits[offsets % BLOCK_OFFSETS] = True
-    return np.packbits(bits, bitorder="little").tobytes().rstrip(b"\0")
+def _toggled(bitmap: bytes, offsets: NDArray[np.int64]) -> bytes:
+    """Return the bitmap of a block with the bit of each offset inverted. Two equal offsets change nothing."""
+    padded = bitmap.ljust(BLOCK_OFFSETS // 8, b"\0")
+    bits = np.unpackbits(np.frombuffer(padded, dtype=np.uint8), bitorder="little")
+    times = np.bincount(offsets % BLOCK_OFFSETS, minlength=BLOCK_OFFSETS)
+    return np.packbits((times + bits) & 1, bitorder="little").tobytes().rstrip(b"\0")
 
 
 def decode_block(number: int, bitmap: bytes) -> NDArray[np.int64]:

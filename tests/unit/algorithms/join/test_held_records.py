@@ -52,6 +52,7 @@ def test_held_records_that_found_partners_take_no_memory() -> None:
         slots = held.find(ids)
         held.claim(ids)
         held.pop_claimed(slots)
+        held.changed_blocks()
         if batch == 4:
             before, _ = tracemalloc.get_traced_memory()
     after, _ = tracemalloc.get_traced_memory()
