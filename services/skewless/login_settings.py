@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -53,6 +54,16 @@ def check_host(address: str) -> None:
         raise ValueError(f"{address} has an invalid host or port; write an address such as https://host:8081") from None
     if not host or any(map(str.isspace, address)):
         raise ValueError(f"{address} has no valid host name; write an address such as https://host:8081")
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address is that of this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def system_authorities() -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from skewless.config.stage_start import StageStart
 from skewless.engine.start_checks import PriorOutput
 from skewless.engine.step import Step
@@ -12,10 +14,14 @@ from skewless.sql.output import SqlOutput
 from skewless.sql.table import ResultTable
 from skewless.stages.built_stage import BuiltStage
 
+log = logging.getLogger(__name__)
+
 
 def stage_of_table(start: StageStart, table: ResultTable, step: Step, *, max_poll_records: int) -> BuiltStage:
     """Return a stage that writes the outputs of its step to a table. Raises ConfigurationError as `database_of`."""
     settings = start.settings.table_settings
+    if warning := settings.login_warning:
+        log.warning("%s", warning)
     output = SqlOutput(
         database_of(settings, table),
         pipeline=start.settings.full_name,

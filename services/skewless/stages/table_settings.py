@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from skewless.algorithms.aggregates import ResultField, parts_of
 from skewless.errors import ConfigurationError
+from skewless.login_settings import is_loopback
 from skewless.sql.database import Database, DatabaseAddress
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.table import NAME, REFUSED_SUFFIX, ResultTable, added_table, result_table, top_table
@@ -65,6 +66,16 @@ class SinkSettings(DatabaseSettings):
     def address(self) -> DatabaseAddress:
         """The parts of the URL."""
         return _database_of(self.url)[1]
+
+    @property
+    def login_warning(self) -> str | None:
+        """A line for a login that may be sent unencrypted; None for any other."""
+        if self.username is None or self.tls is not None or is_loopback(self.address.host):
+            return None
+        return (
+            f"sink.url: the login may be sent to {self.address.host} unencrypted; set sink.tls, unless others cannot "
+            "read this network"
+        )
 
     def stored_results(self, results: Sequence[ResultField]) -> tuple[ResultField, ...]:
         """Return the results that are columns of the table: those of a pipeline, or their parts with `mode: merge`."""

@@ -76,6 +76,16 @@ def test_config_check_workers_above_the_default_maximum_name_the_setting(
     assert ("20 is more than the default of worker_input.max_workers, 16; set" in found.stderr) == warned
 
 
+@pytest.mark.parametrize("url", ["mysql://db.example.com/shop", "sqlite:///folder/x.db"])
+def test_config_check_login_of_a_database_without_tls_is_a_warning(tmp_path: Path, url: str) -> None:
+    file = tmp_path / "pipeline.yaml"
+    login = ", username: u" if url.startswith("mysql") else ""
+    file.write_text(f"name: p\nsource: {{topic: t}}\nsink: {{url: '{url}'{login}}}\n")
+    found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
+    assert found.exit_code == 0
+    assert ("sink.url: the login may be sent to db.example.com unencrypted" in found.stderr) == bool(login)
+
+
 def test_config_schema_accepts_a_pipeline_and_rejects_an_unknown_setting() -> None:
     schema = json.loads(CliRunner().invoke(main, ["config", "schema"]).output)
     pipeline = {"name": "p", "source": {"topic": "t"}, "splitter": {"format": "json", "key": {"field": "k"}}}

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from helpers.stage_start import in_memory
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.sql.dialects import database_of
+from skewless.stages.sink import builder as sink_builder
 
 
 def settings(name: str = "p", **sink: Any) -> PipelineSettings:
@@ -21,6 +23,25 @@ def settings(name: str = "p", **sink: Any) -> PipelineSettings:
 
 def server(url: str, **sink: Any) -> PipelineSettings:
     return settings(**{"url": url, "username": "u", **sink})
+
+
+@pytest.mark.parametrize(
+    ("url", "tls", "warned"),
+    [
+        ("postgresql://db.example.com/shop", None, True),
+        ("mysql://10.0.0.5/shop", None, True),
+        ("mysql://db.example.com/shop", {"verify": "none"}, False),
+        ("postgresql://localhost/shop", None, False),
+        ("postgresql://127.0.0.2:5433/shop", None, False),
+        ("mysql://[::1]/shop", None, False),
+    ],
+)
+def test_stage_of_a_table_warns_of_a_login_to_another_host_without_tls(
+    url: str, tls: dict[str, Any] | None, *, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink_builder.build(in_memory("sink", server(url, tls=tls), 1))
+    found = [text for text in caplog.messages if "unencrypted; set sink.tls, unless others cannot read" in text]
+    assert len(found) == warned
 
 
 def test_url_of_a_file_with_four_slashes_is_that_with_three() -> None:

@@ -40,6 +40,8 @@ def check(file: Path | None) -> None:
             validate_client_options(mirror.kafka, settings.transport.model_copy(update={"guarantee": "exactly_once"}))
     require_function(settings.splitter.python)
     click.echo(f"{file or 'environment'}: pipeline {settings.name} is valid")
+    if settings.sink is not None and (warning := settings.sink.login_warning):
+        click.echo(f"warning: {warning}", err=True)
     workers = settings.router.workers
     if workers > settings.worker_input.partitions:  # only possible without a maximum of its own
         click.echo(

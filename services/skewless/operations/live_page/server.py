@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import ipaddress
 import secrets
 import socket
 import threading
@@ -17,6 +16,7 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 import msgspec
 
 from skewless.errors import UnreachableError
+from skewless.login_settings import is_loopback
 from skewless.monitoring.server import listen, serve
 from skewless.operations.live_page.cards import Card
 
@@ -125,7 +125,7 @@ def served(page: LivePage, *, address: str = LOOPBACK, port: int = 0) -> Iterato
 
     The URL has a token if other machines can reach the address. Raises UnreachableError if the port is not available.
     """
-    token = None if _is_loopback(address) else secrets.token_urlsafe(24)
+    token = None if is_loopback(address) else secrets.token_urlsafe(24)
     try:
         server = listen(Application(page, token), address, port)
     except OSError as error:
@@ -136,20 +136,10 @@ def served(page: LivePage, *, address: str = LOOPBACK, port: int = 0) -> Iterato
         yield f"http://{host}:{used}/" + (f"?token={token}" if token else "")
 
 
-def _is_loopback(host: str) -> bool:
-    """Return whether a name or an address is that of this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _names_this_machine(host: str) -> bool:
     """Return whether the header `Host` of a request names this machine."""
     try:
-        return _is_loopback(urlsplit(f"//{host}").hostname or "")
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
     except ValueError:
         return False
 
