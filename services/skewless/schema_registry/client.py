@@ -421,4 +421,5 @@ def _words(error: BaseException) -> str:
 
 
 def _shortened(text: object) -> str:
-    return " ".join(str(text).split())[:MAX_TEXT]
+    # Control characters could change the terminal.
+    return "".join(filter(str.isprintable, " ".join(str(text).split())))[:MAX_TEXT]

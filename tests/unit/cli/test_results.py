@@ -9,10 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Message
 
+from helpers.aggregates import Digits, install
 from helpers.messages import message
 from skewless.cli.main import main
 from skewless.operations.results import topic
@@ -42,6 +44,18 @@ MESSAGES = [
     stored(1, "a", 3, 1),
     stored(2, "c\x1b", 1),
 ]
+
+
+class Note(Digits):
+    """An aggregate whose result is a text."""
+
+    name = "note"
+
+    def result_type(self, decimals: int) -> pa.DataType:
+        return pa.string()
+
+
+NOTE = Note()
 
 
 @pytest.fixture
@@ -209,8 +223,12 @@ def test_results_window_without_ranks_is_a_failed_check(file: Path) -> None:
     assert (result.exit_code, "no results for window 2020-01-01" in result.stderr) == (1, True), result.output
 
 
-def test_results_control_characters_do_not_reach_the_terminal(file: Path) -> None:
-    assert run(file, "--window", "open").stdout == "1970-01-01T00:02:00Z  c?  count 1  sum -1\n"
+def test_results_control_characters_do_not_reach_the_terminal(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, ("note", f"{__name__}:NOTE"))
+    value = json.dumps({**record(2, "c\x1b", 1), "note": "a\x1b[2J\nb"})
+    monkeypatch.setattr(topic, "read_ranges", lambda *_arguments: [(0, [message(0, value.encode(), key=b"120000/c")])])
+    file.write_text(PIPELINE.replace("sum", "note"))
+    assert run(file, "--window", "open").stdout == "1970-01-01T00:02:00Z  c?  count 1  note a?[2J?b\n"
 
 
 @pytest.mark.parametrize(

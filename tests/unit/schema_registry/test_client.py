@@ -175,6 +175,13 @@ def test_client_schema_is_not_unknown_while_no_path_leads_to_the_registry(
         client_of(server).schema(schema_id)
 
 
+def test_client_words_of_the_registry_are_printable_in_its_error(server: Server) -> None:
+    content = {"error_code": 40403, "message": "\x1b[2Jno\nschema\x9b\x07"}
+    server.answers["/schemas/ids/1"] = lambda _authorization: (404, content)
+    with pytest.raises(UnknownSchemaError, match=r"^\[2Jno schema$"):
+        client_of(server).schema(1)
+
+
 def test_client_registry_that_has_guids_answers_with_a_code_for_an_unknown_one(server: Server) -> None:
     server.add(f"/schemas/guids/{GUID}")
     client = client_of(server)

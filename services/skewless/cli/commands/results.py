@@ -119,7 +119,7 @@ def _printer(
 
     def show(batch: Sequence[ResultRecord]) -> None:
         for result in batch:
-            numbers = "  ".join(f"{name} {value_text(result.get(name))}" for name in aggregates)
+            numbers = "  ".join(f"{name} {printable(value_text(result.get(name)))}" for name in aggregates)
             click.echo(f"{instant_text(result['window_start'])}  {printable(result['key'])}  {numbers}")
 
     return show
