@@ -55,6 +55,7 @@ def server_command(properties: Path) -> list[str]:
 def template() -> Path:
     """Return the cached folder with the formatted checkpoint and the class archive. Creates it if it is missing."""
     inputs = [java.find().version, *kafka_process.command(jvm="")]
+    inputs.remove(kafka_process.LOGGING)  # a file of this package, which each environment has in another folder
     folder = cache_folder() / f"broker-{hashlib.sha256(' '.join(inputs).encode()).hexdigest()[:12]}"
     with file_lock(cache_folder() / "broker.lock"):
         if not folder.exists():

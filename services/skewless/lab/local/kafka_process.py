@@ -23,10 +23,8 @@ MIN_FREE_BYTES = 2**16
 FULL_DISK_S = 10.0
 """Time for which a broker may start on a disk with less than `MIN_FREE_BYTES`. If it must write, it waits without end,
 and cannot write its log either."""
-JVM: tuple[str, ...] = (
-    *("-Xms128m", "-Xmx512m", *java.QUICK_START, "-Xlog:disable"),
-    f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
-)
+JVM: tuple[str, ...] = ("-Xms128m", "-Xmx512m", *java.QUICK_START, "-Xlog:disable")
+LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
 
 # One node, so nothing is replicated. Sizes and intervals are small, for a fast start and little memory.
 # - log.retention.ms: records are never deleted by age, because their timestamps are event times and may be years old.
@@ -124,7 +122,7 @@ def write_properties(folder: Path, ports: Ports, extra: Mapping[str, str]) -> Pa
 def command(*arguments: str, jvm: str) -> list[str]:
     """Return the command line of one of Kafka's main classes with its arguments. `jvm` is an additional JVM option."""
     classpath = ":".join(map(str, jars.kafka()))
-    return [str(java.find().path), *JVM, jvm, "-cp", classpath, *arguments]
+    return [str(java.find().path), *JVM, LOGGING, jvm, "-cp", classpath, *arguments]
 
 
 class PortInUseError(UnreachableError):

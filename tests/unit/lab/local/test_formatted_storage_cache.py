@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from skewless.errors import UnreachableError
-from skewless.lab.local import formatted_storage_cache, kafka_process
+from skewless.lab.local import formatted_storage_cache, jars, kafka_process
 
 
 def test_new_id_that_would_begin_with_a_dash_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +34,16 @@ def test_first_start_that_fails_names_its_cause_and_keeps_its_log(
     with pytest.raises(UnreachableError, match=f"ended with exit code 3; its log {log} ends with\nno memory$"):
         formatted_storage_cache._create(tmp_path, created)
     assert log.read_text() == "no memory\n"
+
+
+def test_template_of_packages_in_two_environments_is_created_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(jars, "kafka", lambda: [tmp_path / "kafka.jar"])
+    monkeypatch.setenv("SKEWLESS_CACHE", str(tmp_path / "cache"))
+    created: list[Path] = []
+    monkeypatch.setattr(formatted_storage_cache, "_create", lambda _folder, into: created.append(into))
+    for environment in ("one", "other"):
+        monkeypatch.setattr(kafka_process, "LOGGING", f"-Dlog4j2.configurationFile=/{environment}/log4j2.properties")
+        formatted_storage_cache.template.__wrapped__()
+    assert len(created) == 1
