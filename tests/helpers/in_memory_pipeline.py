@@ -17,6 +17,7 @@ from helpers.batches import source as source_partition
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.engine.executor import State
 from skewless.engine.step import InputStep
+from skewless.stages.aggregator.builder import restore
 from skewless.stages.aggregator.step import AggregatorStep
 from skewless.stages.observer.restore import unsaved_state
 from skewless.wire.changelog import decode_checkpoint, window_of
@@ -150,11 +151,12 @@ class Stage:
             return [*self.topics["observer-changelog"].latest(partition).items(), *unsaved]
         if not isinstance(step, AggregatorStep):
             return self.restore(step, partition, checkpoint)
-        closed_until, windows = decode_checkpoint(checkpoint).closed_until, step._rules.windows
-        return [
-            (key, value if closed_until is None or windows.end(window_of(key)) > closed_until else b"")
-            for key, value in self.topics[step.changelog].latest(partition).items()
-        ]
+        changelog = self.topics[step.changelog]
+
+        def read(partition: int, is_needed: Callable[[bytes], bool]) -> list[tuple[bytes, bytes]]:
+            return [(key, value if is_needed(key) else b"") for key, value in changelog.latest(partition).items()]
+
+        return restore(read, step._rules.windows, partition, checkpoint)
 
     def read(self, process: Process, partition: int, most: int, now: int) -> bool:
         """Process the next records of a partition; False if there are none."""
