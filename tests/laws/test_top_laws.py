@@ -55,6 +55,7 @@ class Setup:
     ranked: bool
     """Whether keys are ranked from the beginning on, not from a restart of the aggregators on."""
     retention_ms: int = 10**6
+    lateness_ms: int = 0
 
     @property
     def windows(self) -> HoppingWindows:
@@ -143,6 +144,7 @@ class Model:
             setup.windows,
             closed_window_retention_ms=setup.retention_ms,
             updates=setup.updates,
+            lateness_ms=setup.lateness_ms,
             emit_interval_ms=setup.interval_ms if setup.updates else 0,
             numbers="text" if setup.text else "number",
             conditions=setup.conditions,
@@ -418,6 +420,26 @@ def test_correction_by_a_partition_that_was_far_behind_in_an_earlier_bounded_run
     model.finish()
     check(model)
     assert msgspec.json.decode(model.topics["top"].latest()[b"0/1"])["count"] == 2
+
+
+def test_correction_of_ranks_that_is_in_time_after_a_bounded_run_changes_them() -> None:
+    keys = ("a", "b")  # of different partitions
+    model = Model(replace(FINAL, retention_ms=20, lateness_ms=1000), [Tuples(keys, 1, time, 0) for time in (5, 1005)])
+    model.finish()
+    for stage in model.stages.values():
+        stage.rebalance(1, commit=True, now=model.now)
+    model.feed.append(Tuples(keys, 1, 5, 0))
+    model.reopens = True
+    model.finish()
+    check(model)
+    assert msgspec.json.decode(model.topics["top"].latest()[b"0/1"])["count"] == 2
+
+
+def test_ranks_of_sums_beyond_doubles_in_several_partitions_are_exact() -> None:
+    model = Model(FINAL, [Tuples(("a",), 2**53, 5, 0), Tuples(("b",), 2**53 + 1, 5, 0)])
+    model.finish()
+    check(model)
+    assert msgspec.json.decode(model.topics["top"].latest()[b"0/1"])["key"] == "b"
 
 
 def test_ranker_after_bounded_runs_in_one_commit_each_keeps_the_windows_of_the_last_one() -> None:

@@ -44,6 +44,7 @@ def test_ranking_leaves_out_keys_without_the_result_and_those_that_match_no_cond
     rows = emission(("once", 9), ("low", 1), ("low", 2), ("high", 5), ("high", 15))
     assert Ranking(9, STDDEV).best([rows]).keys.to_pylist() == ["high", "low"]
     assert Ranking(9, STDDEV, [ResultCondition(SUM, "below", 5)]).best([rows]).keys.to_pylist() == ["low"]
+    assert Ranking(9, STDDEV, [ResultCondition(SUM, "at_least", 5)]).best([rows]).keys.to_pylist() == ["high"]
     none = Ranking(9, STDDEV, [ResultCondition(SUM, "below", 0)]).best([rows])
     assert (len(none.keys), {len(values) for values in none.data.values()}) == (0, {0})
 
