@@ -13,7 +13,7 @@ from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import results_of
 from skewless.algorithms.value_type import ValueType
-from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.watermark import MAX_WATERMARK, MIN_WATERMARK
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
 from skewless.stages.flusher import step as flusher_step
 from skewless.stages.flusher.step import FlusherRules, FlusherStep
@@ -102,9 +102,9 @@ def test_flusher_wants_a_commit_when_the_rows_of_all_partitions_are_enough() -> 
     merge(step, partials((0, "a", 1, 5), (0, "b", 1, 5), (15, "a", 1, 1)))
     assert not step.wants_commit
     list(step.process(InMemoryBatch(2, [partials((0, "c", 1, 1))]), 0))
-    states = [step.wants_commit]
+    states = [step.wants_commit, step.stops_for_commit]
     list(step.flush(0))
-    assert [*states, step.wants_commit] == [True, False]
+    assert [*states, step.wants_commit] == [True, True, False]
 
 
 def test_flusher_revoked_partition_adds_nothing() -> None:
@@ -114,8 +114,8 @@ def test_flusher_revoked_partition_adds_nothing() -> None:
     assert list(step.flush(0)) == []
 
 
-def test_flusher_foreign_record_is_refused_with_its_offset_and_others_are_added() -> None:
-    step = flusher()
+def test_flusher_foreign_record_is_refused_once_with_its_offset_and_others_are_added() -> None:
+    step = flusher(rows=6)
     foreign = [
         OutputRecord("partials", b"x", b"k"),
         OutputRecord("partials", b"x", headers=internal_headers("other", {})),
@@ -123,7 +123,9 @@ def test_flusher_foreign_record_is_refused_with_its_offset_and_others_are_added(
         partials((0, "a", 1, 5), watermarks={7: 1}),
     ]
     merge(step, partials((0, "a", 1, 5)), *foreign, partials((0, "b", 1, 5)), first=10)
+    assert step.wants_commit
     outputs = list(step.flush(0))
+    assert list(step.flush(0)) == []
     assert added(outputs) == [(0, 60, "a", 1, 5), (0, 60, "b", 1, 5)]
     refused = [dict(output.headers) for output in outputs if output.topic == REFUSED]
     assert [header["offset"] for header in refused] == [b"11", b"12", b"13", b"14"]
@@ -149,3 +151,7 @@ def test_flusher_watermarks_survive_in_the_checkpoint_and_end_the_run() -> None:
     assert not again.finished(1)
     merge(again, OutputRecord("partials", None, headers=ends))
     assert again.finished(1)
+    next_run = flusher(worker_partitions=2)
+    next_run.assign(1, again.checkpoint(1), ())
+    merge(next_run, OutputRecord("partials", None, headers=internal_headers(WATERMARK, {0: 120})))
+    assert next_run.watermark(1) == MIN_WATERMARK  # the other partition may continue, too
