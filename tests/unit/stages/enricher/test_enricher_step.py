@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 import msgspec
@@ -11,10 +12,12 @@ import pytest
 from helpers.batches import reasons_in
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.step import Sample
 from skewless.in_memory import InMemoryPipeline
 from skewless.stages.enricher.settings import EnrichSettings
 from skewless.stages.enricher.step import EnricherStep
 from skewless.stages.enricher.table import Table
+from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -57,6 +60,34 @@ def enriched(record: OutputRecord, *tables: dict[str, Any]) -> list[OutputRecord
     built = [Table(table) for table in settings.tables]
     built[0].update(batch("users", OutputRecord("users", b'{"a": 1}', b"ann")))
     return list(EnricherStep(settings, built).process(batch("views", record), NOW))
+
+
+def test_enricher_with_several_tables_adds_the_row_of_each_by_its_own_key() -> None:
+    users = {"topic": "users", "encoding": "int64", "fields": {"age": "a"}}
+    pages = {"topic": "pages", "key": {"field": "page"}, "fields": {"title": "t"}}
+    sites = {"topic": "sites", "key": {"header": "site"}, "fields": {"owner": "o"}}
+    settings = EnrichSettings.model_validate({"topic": "views", "tables": [users, pages, sites]})
+    tables, user = [Table(table) for table in settings.tables], struct.pack(">q", 7)
+    rows = [(user, b'{"a": 1}'), (b"p", b'{"t": "home"}'), (b"s", b'{"o": "me"}')]
+    for table, (key, value) in zip(tables, rows, strict=True):
+        table.update(batch(table.topic, OutputRecord(table.topic, value, key)))
+    record = OutputRecord("views", b'{"page": "p"}', user, headers=[("site", b"s")])
+    (output,) = EnricherStep(settings, tables).process(batch("views", record), NOW)
+    assert (output.topic, output.partition, output.key) == ("enriched", 0, user)
+    assert list(output.headers) == [("site", b"s"), ("age", b"1"), ("title", b"home"), ("owner", b"me")]
+
+
+def test_enricher_record_without_a_key_does_not_get_the_row_of_the_empty_key() -> None:
+    settings = EnrichSettings.model_validate({"topic": "views", "tables": [{"topic": "users", "fields": {"age": "a"}}]})
+    table = Table(settings.tables[0])
+    table.update(batch("users", OutputRecord("users", b'{"a": 1}', b"")))
+    step = EnricherStep(settings, [table])
+    empty, missing = step.process(batch("views", *(OutputRecord("views", b"{}", key) for key in (b"", None))), NOW)
+    assert list(empty.headers) == [("age", b"1")]
+    headers = {name: value.decode() for name, value in missing.headers}
+    assert msgspec.convert(headers, DeadLetterHeaders).topic == "views"
+    samples = {sample.name: sample.value for sample in step.collect_metrics() if isinstance(sample, Sample)}
+    assert samples["skewless_enricher_missing_rows_total"] == 1
 
 
 @pytest.mark.parametrize("value", [{"x": {"o": 1}}, {"x": [1]}, []])
