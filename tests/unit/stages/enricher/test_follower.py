@@ -95,6 +95,41 @@ async def test_follower_asked_during_an_update_gives_the_same_update(monkeypatch
     assert tested.before_step(BATCH) is None
 
 
+class NoRecords(Records):
+    """No records arrive."""
+
+    def __init__(self, *_arguments: object) -> None:
+        self.portions = []
+
+
+async def test_follower_of_a_topic_with_an_added_partition_reads_it_once_and_follows_it_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranges, starts = {0: (1, 2)}, []
+
+    class Started(NoRecords):
+        def __init__(self, _kafka: KafkaSettings, _topic: str, offsets: dict[int, int]) -> None:
+            super().__init__()
+            starts.append(offsets)
+
+    monkeypatch.setattr(Offsets, "ranges", lambda _self, _topic: dict(ranges))
+    tested = followed(monkeypatch, lambda _table, _records: None, Started)
+    ranges[1] = 3, 5
+    for _ in range(2):
+        tested._looked_at -= follower.LOOK_S
+        update = tested.before_step(BATCH)
+        assert update is not None
+        await update
+    assert starts == [{0: 2}, {1: 5}]
+
+
+async def test_follower_that_polls_often_does_not_read_the_ends_of_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    tested = followed(monkeypatch, lambda _table, _records: None, NoRecords)
+    for _ in range(2):
+        tested._polled_at -= follower.IDLE_S / 2
+        assert tested.before_step(BATCH) is None
+
+
 class FullQueue(Records):
     """The second portion is fetched after the first one was returned, because the queue was full."""
 
