@@ -164,6 +164,17 @@ def test_observer_with_enough_tuples_reports_the_worst_tick() -> None:
     assert [tick["run"]["worst_tick_max_over_avg"] for tick in ticks(restored.flush(0))] == [3.0]
 
 
+def test_observer_worst_tick_that_ends_after_its_partials_were_saved_survives_a_restart() -> None:
+    step = observer([None])
+    observe(step, 0, deltas((0, "a", 0, 300), (0, "b", 1, 100)))
+    outputs = list(step.flush(0))
+    observe(step, 0, progress(60))
+    outputs += step.flush(0)
+    restored = observer([step.checkpoint(0)], state_of(outputs))
+    observe(restored, 0, deltas((60, "a", 0, 1)), progress(120))
+    assert [tick["run"]["worst_tick_max_over_avg"] for tick in ticks(restored.flush(0))] == [3.0]
+
+
 def test_observer_run_statistics_accumulate_over_ticks() -> None:
     step = observer([None])
     observe(step, 0, deltas(*ROWS), now=1_000)
@@ -446,16 +457,18 @@ def test_observer_commit_within_the_save_interval_writes_no_changelog_and_a_rest
     assert positions_of(step) == positions_of(restarted)
 
 
-def test_observer_changelog_is_written_after_the_save_interval_or_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_observer_changelog_is_written_after_the_save_interval_many_bytes_or_a_clock_that_is_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     step = observer([None], save_interval_ms=60_000)
     keys = []
-    for now in (0, 30_000, 60_000, 60_001):
+    for now in (0, 30_000, 60_000, 60_001, 0):
         observe(step, 0, deltas((0, "a", 0, 1)))
         keys.append({output.key for output in step.flush(now)} - {b"run"})
-    assert keys == [{b"0/0/changes"}, set(), {b"0/1/changes"}, set()]
+    assert keys == [{b"0/0/changes"}, set(), {b"0/1/changes"}, set(), {b"0/2/changes"}]
     monkeypatch.setattr("skewless.stages.observer.step.UNSAVED_BYTES", 100)
     observe(step, 0, deltas((0, "b", 0, 1)))
-    assert {output.key for output in step.flush(60_002)} == {b"0/2/changes", b"run"}
+    assert {output.key for output in step.flush(1)} == {b"0/3/changes", b"run"}
 
 
 def test_observer_tick_that_ends_before_it_is_saved_writes_no_chunk() -> None:
