@@ -132,9 +132,11 @@ class WorkerStep(Step):
                 tuples = self._tuples.read(value) if schema in columns_names else []
                 rows = self._rows.read(value, headers) if schema == ROWS else None
                 single = [self._read_single_tuple(batch.keys[index], value)] if schema in record_names else []
-                update_watermarks(input_.watermarks, headers)
-                single_tuples += single
-                if rows is None:
+                if len(headers) > 1:  # the schema alone reports nothing
+                    update_watermarks(input_.watermarks, headers)
+                if single:
+                    single_tuples += single
+                elif rows is None:
                     self._buffer(batch.partition, input_, tuples, len(value or b""))
                 else:
                     self._buffer_rows(batch.partition, input_, rows, len(value or b""))

@@ -44,9 +44,9 @@ def columns(rows: Sequence[Tuple], watermarks: dict[int, int] | None = None) -> 
     return OutputRecord("worker-input", encoded, headers=internal_headers(TUPLES, watermarks or {}))
 
 
-def plain(key: str, value: int, time: int) -> OutputRecord:
+def plain(key: str, value: int, time: int, watermarks: dict[int, int] | None = None) -> OutputRecord:
     encoded = msgspec.json.encode(TupleRecord(value, time))
-    return OutputRecord("worker-input", encoded, key.encode(), headers=internal_headers(TUPLE, {}))
+    return OutputRecord("worker-input", encoded, key.encode(), headers=internal_headers(TUPLE, watermarks or {}))
 
 
 def progress(idle: Sequence[int] = (), **watermarks: int) -> OutputRecord:
@@ -90,8 +90,11 @@ def test_worker_flush_emits_one_row_per_pane_and_key() -> None:
 
 def test_worker_single_records_and_columns_of_the_same_tuples_give_the_same_partials() -> None:
     step = worker()
-    work(step, *(plain(*row) for row in ROWS))
-    assert by_pane(list(step.flush(0))) == SUMS
+    work(step, *(plain(*row) for row in ROWS[1:]), plain(*ROWS[0], watermarks={0: 30, 1: 25}))
+    assert step._buffered_bytes == FORMAT.from_rows(ROWS).nbytes
+    outputs = list(step.flush(0))
+    assert by_pane(outputs[:1]) == SUMS
+    assert watermarks_in(outputs[1:]) == [{6: 25}]
 
 
 def test_worker_after_a_flush_keeps_nothing() -> None:
