@@ -1,16 +1,47 @@
 from __future__ import annotations
 
 from decimal import Context, Decimal
+from math import inf, nan
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.aggregates import results
-from skewless.algorithms.aggregates import AGGREGATES, FixedPointResults, as_python, columns_of
+from skewless.algorithms.aggregates import (
+    AGGREGATES,
+    Aggregate,
+    FixedPointResults,
+    Partials,
+    ResultField,
+    Results,
+    as_python,
+    columns_of,
+    counting_column,
+)
 from skewless.algorithms.int128 import full, widen
+from skewless.algorithms.value_type import ValueType
+from skewless.wire.aggregates import aggregate_type, encode_json
+
+
+class Float(Aggregate):
+    """Returns floats, whatever its partials are."""
+
+    name: ClassVar[str] = "float"
+    columns = (counting_column("float_count"),)
+
+    def __init__(self, results: Results, result_type: pa.DataType) -> None:
+        self._results, self._result_type = results, result_type
+
+    def result_type(self, decimals: int) -> pa.DataType:
+        return self._result_type
+
+    def present(self, partials: Partials, decimals: int) -> Results:
+        return self._results
 
 
 def test_aggregate_columns_shared_by_several_aggregates_are_stored_once() -> None:
@@ -58,3 +89,30 @@ def test_sum_result_has_all_digits_as_json_number_text_and_decimal(total: int, d
 def test_results_of_up_to_15_digits_are_doubles_with_the_same_digits(numbers: list[int], decimals: int) -> None:
     results = FixedPointResults(np.array(numbers, dtype=np.int64), decimals).to_list()
     assert [Decimal(repr(number)) for number in results] == [Decimal(number).scaleb(-decimals) for number in numbers]
+
+
+@pytest.mark.parametrize(
+    ("computed", "result_type", "expected"),
+    [
+        (np.array([0.5, nan, inf, -inf]), pa.float64(), [0.5, None, None, None]),
+        ([0.5, None, -inf], pa.float64(), [0.5, None, None]),
+        ([[0.5, 1.5], [0.5, nan], [], None], pa.list_(pa.float64()), [[0.5, 1.5], None, [], None]),
+    ],
+)
+@pytest.mark.parametrize("optional", [True, False])
+def test_result_that_is_not_finite_is_null_in_json_and_in_spark(
+    computed: Results, result_type: pa.DataType, expected: list[Any], *, optional: bool
+) -> None:
+    field = ResultField("ratio", Float(computed, result_type), ValueType(optional=optional))
+    partials = {column.name: np.ones(len(expected), np.int64) for column in field.columns}
+    assert field.to_python(partials) == field.to_arrow(partials).to_pylist() == expected
+    assert field.can_be_null
+    record_type: Any = aggregate_type([field])
+    for result in expected:
+        assert msgspec.json.decode(encode_json(record_type("a", 0, 1, result, 0)), type=record_type).ratio == result
+
+
+@pytest.mark.parametrize("name", ["count", "sum", "min", "max", "mean", "quantile"])
+def test_result_of_a_built_in_aggregate_is_never_null(name: str) -> None:
+    (field,) = results(name)
+    assert not field.can_be_null

@@ -52,8 +52,6 @@ class Aggregate:
     """Result of a group in which no tuple has the value."""
     mergeable: ClassVar[bool] = False
     """Whether a database can merge the results of two groups."""
-    can_be_null: ClassVar[bool] = False
-    """Whether a group with values may have no result."""
     arguments: ClassVar[type[SettingsModel]] = SettingsModel
     """Settings of the aggregate. With the default it has none. `with_arguments` receives an object of this class."""
 
@@ -68,6 +66,14 @@ class Aggregate:
     def result_type(self, decimals: int) -> pa.DataType:
         """Return the type of a result: int64, float64, decimal128(38, decimals), string, bool, or a list of one."""
         return pa.decimal128(38, decimals) if decimals else pa.int64()
+
+    @property
+    def can_be_null(self) -> bool:
+        """Whether a group with values may have no result.
+
+        By default it may if results are floats: those that are NaN or infinite become null, because JSON has neither.
+        """
+        return bool(pa.types.is_float64(item_type(self.result_type(1))))
 
     @property
     def parts(self) -> tuple[Aggregate, ...]:
@@ -89,6 +95,11 @@ class Aggregate:
 def in_source_unit(fixed_point: NDArray[Any], decimals: int) -> Results:
     """Return fixed-point integers of 64 or 128 bits in the unit of the source, exact to the last digit."""
     return FixedPointResults(fixed_point, decimals) if decimals or fixed_point.ndim > 1 else fixed_point
+
+
+def item_type(result_type: pa.DataType) -> pa.DataType:
+    """Return the type of the items of a list, and any other type as it is."""
+    return result_type.value_type if pa.types.is_list(result_type) else result_type
 
 
 def as_python(results: Results) -> list[Any]:

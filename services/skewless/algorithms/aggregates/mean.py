@@ -20,6 +20,7 @@ class Mean(Aggregate):
 
     name: ClassVar[str] = "mean"
     columns: tuple[PartialColumn, ...] = (SUM, COUNT)
+    can_be_null: ClassVar[bool] = False
 
     @property
     def parts(self) -> tuple[Aggregate, ...]:

@@ -175,6 +175,7 @@ class Quantile(Aggregate):
     """
 
     name: ClassVar[str] = "quantile"
+    can_be_null: ClassVar[bool] = False
     arguments: ClassVar[type[SettingsModel]] = QuantileArguments
 
     def __init__(self, at: float = 0.5, error: int = ERROR_STEPS // 100) -> None:

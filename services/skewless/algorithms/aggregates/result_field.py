@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skewless.algorithms.aggregates.base import COUNT, Aggregate, Results, as_python, as_result_array
+from skewless.algorithms.aggregates.base import COUNT, Aggregate, Results, as_python, as_result_array, item_type
 from skewless.algorithms.aggregates.fixed_point_results import FixedPointResults
 from skewless.algorithms.aggregates.partial_column import PartialColumn, Partials
 from skewless.algorithms.value_type import VALUE, ValueType
@@ -44,8 +45,7 @@ class ResultField:
     @property
     def is_exact(self) -> bool:
         """Whether results are numbers that a double may not be able to represent."""
-        result_type = self.result_type
-        return bool(pa.types.is_decimal(result_type.value_type if pa.types.is_list(result_type) else result_type))
+        return bool(pa.types.is_decimal(item_type(self.result_type)))
 
     def to_python(self, partials: Partials, *, as_text: bool = False) -> list[Any]:
         """Return one result per group. With `as_text`, exact numbers are text."""
@@ -75,10 +75,20 @@ class ResultField:
     def _present(self, partials: Partials) -> tuple[np.ndarray[Any, np.dtype[np.int64]] | None, Results]:
         """Return the groups that have a value, None for all of them, and their results."""
         own = {column.name: partials[_column_of(column, self.value).name] for column in self.aggregate.columns}
-        if not self.value.optional:
-            return None, self.aggregate.present(own, self.value.decimals)
-        rows = np.flatnonzero(partials[_column_of(COUNT, self.value).name])
-        return rows, self.aggregate.present({name: rows_of[rows] for name, rows_of in own.items()}, self.value.decimals)
+        rows = None
+        if self.value.optional:
+            rows = np.flatnonzero(partials[_column_of(COUNT, self.value).name])
+            own = {name: rows_of[rows] for name, rows_of in own.items()}
+        results = self.aggregate.present(own, self.value.decimals)
+        if self.aggregate.can_be_null and pa.types.is_float64(item_type(self.result_type)):
+            results = list(map(_finite_or_null, as_python(results)))
+        return rows, results
+
+
+def _finite_or_null(result: Any) -> Any:
+    """Return a float or a list of floats, None if one is not finite."""
+    floats = result if isinstance(result, list | tuple) else [result]
+    return result if None not in floats and all(map(math.isfinite, floats)) else None
 
 
 def _column_of(column: PartialColumn, value: ValueType) -> PartialColumn:
