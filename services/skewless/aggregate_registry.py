@@ -165,7 +165,8 @@ def _results(choice: AggregateChoice, values: Mapping[str, ValueType]) -> Iterat
             raise ConfigurationError(f"{first.name}: {unknown('value', name, values)}")
         value = values[name]
     if value.kind not in first.kinds:
-        raise ConfigurationError(f"{first.name}: the value {value.name} is text, but {first.name} needs numbers")
+        needed = " or ".join(first.kinds)
+        raise ConfigurationError(f"{first.name}: the value {value.name} is a {value.kind}, but it needs a {needed}")
     for index, aggregate in enumerate(choice.aggregates):
         default = (
             aggregate.name if choice.value is None and not first.needs_value else aggregate.result_name(value.name)

@@ -68,6 +68,11 @@ class Named(Aggregate):
     name = "plain"
 
 
+class OfTexts(Plain):
+    kinds = ("text",)
+    columns = (counting_column("text_count"),)
+
+
 class StrangeResult(Plain):
     def result_type(self, decimals: int) -> pa.DataType:
         return pa.float32() if decimals else pa.int64()
@@ -78,7 +83,7 @@ class ReservedColumnName(Plain):
 
 
 PLAIN, OTHER_NAME, RESULT_FIELD, RESERVED_COLUMN = Plain(), OtherName(), ResultField(), ReservedColumn()
-STRANGE_RESULT, RESERVED_COLUMN_NAME = StrangeResult(), ReservedColumnName()
+STRANGE_RESULT, RESERVED_COLUMN_NAME, OF_TEXTS = StrangeResult(), ReservedColumnName(), OfTexts()
 UPPER_CASE_COLUMN, NO_AGGREGATE = UpperCaseColumn(), object()
 NO_COLUMN, TEXT_AS_COLUMN, BARE, NAMED = NoColumn(), TextAsColumn(), Bare(), Named()
 
@@ -236,7 +241,7 @@ def test_element_whose_list_has_only_an_invalid_entry_has_no_other_problem() -> 
     [
         ("sum", "sum: name a value, as in {sum: price}"),
         ({"sum": "prise"}, "sum: unknown value prise, did you mean price?"),
-        ({"sum": "user"}, "sum: the value user is text, but sum needs numbers"),
+        ({"sum": "user"}, "sum: the value user is a text, but it needs a number"),
         ({"sum": ["price"]}, "sum: should be the name of a value"),
         ({"sum": "price", "n": 2}, "n: unknown argument of sum (known: as)"),
         ({"largest": "price", "n": 0}, "n: should be greater than or equal to 1"),
@@ -257,6 +262,12 @@ def test_element_that_does_not_fit_is_refused_with_its_index_and_the_reason(elem
         results_of(["count", element, "count"], VALUES)
     found = failed.value.problems
     assert [text for text in found if text.startswith(f"1: {problem}")]
+
+
+def test_aggregate_of_texts_refuses_a_number_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, ("plain", f"{__name__}:OF_TEXTS"))
+    with pytest.raises(ConfigurationError, match="0: plain: the value price is a number, but it needs a text"):
+        results_of([{"plain": "price"}], VALUES)
 
 
 def test_results_of_the_same_name_are_refused() -> None:

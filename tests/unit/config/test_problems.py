@@ -47,7 +47,7 @@ FILES: dict[str, tuple[str, Checks]] = {
                 {"- mode": "- count", "[0.5, 1.5]": "[0.5]", "n: 0": "n: 1", "precison": "precision"},
                 {
                     "aggregator.aggregates.1": "unknown value prize, did you mean price?",
-                    "aggregator.aggregates.2": "the value user is text, but sum needs numbers",
+                    "aggregator.aggregates.2": "the value user is a text, but it needs a number",
                     "aggregator.aggregates.7": "the result x is there twice",
                 },
             ),
@@ -245,7 +245,7 @@ FILES: dict[str, tuple[str, Checks]] = {
                     "{missing": "{field: a, missing",
                 },
                 {
-                    "aggregator.aggregates.1": "the value user is text",
+                    "aggregator.aggregates.1": "the value user is a text",
                     "aggregator.aggregates.2": "unknown value cost",
                 },
             ),
