@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Final, Generic, TypeVar
@@ -27,9 +29,13 @@ class Unusable:
 
     reason: str
     """Reason of the dead letters."""
+    expires: float = field(default=math.inf, compare=False)
+    """Time of the monotonic clock in s from which on it is fetched again."""
 
 
-UNKNOWN: Final = Unusable(UnknownSchemaError.REASON)
+UNKNOWN: Final = Unusable(UnknownSchemaError.REASON, expires=-math.inf)
+UNKNOWN_S: Final = 2.0
+"""Time after which an unknown schema is fetched again. Broken records may have any ids."""
 
 
 class SchemaCache(Generic[Compiled]):
@@ -63,9 +69,11 @@ class SchemaCache(Generic[Compiled]):
         self.client.wait(self.client.check)
 
     def missing(self, ids: Iterable[SchemaId]) -> list[SchemaId]:
-        """Return the ids whose schema must be fetched. An unknown one is fetched again, because it may exist by now."""
+        """Return the ids whose schema must be fetched: an unknown one again after UNKNOWN_S, when it may exist."""
+        now = time.monotonic()
         with self._lock:
-            return [schema_id for schema_id in ids if self._known.get(schema_id, UNKNOWN) == UNKNOWN]
+            found = ((schema_id, self._known.get(schema_id, UNKNOWN)) for schema_id in ids)
+            return [schema_id for schema_id, known in found if isinstance(known, Unusable) and known.expires <= now]
 
     def fetch(self, schema_id: SchemaId, keep: Collection[SchemaId] = ()) -> None:
         """Fetch a schema, in one attempt. `keep` are ids that must not be dropped for it.
@@ -75,7 +83,7 @@ class SchemaCache(Generic[Compiled]):
         try:
             compiled = self._compile(schema_id, self.client.schema(schema_id))
         except UnknownSchemaError:
-            compiled = UNKNOWN
+            compiled = replace(UNKNOWN, expires=time.monotonic() + UNKNOWN_S)
         except ReferencesError as error:
             compiled = Unusable(f"one that {error.reason}")
         with self._lock:

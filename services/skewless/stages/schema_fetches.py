@@ -22,6 +22,9 @@ from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
+CONCURRENT_REQUESTS = 8
+"""Maximum number of schemas that a partition requests at the same time."""
+
 
 def with_schemas(
     parsers: Mapping[str | None, RecordParser],
@@ -94,8 +97,7 @@ class SchemaFetches:
         try:
             while True:
                 for cache, ids in self._needed(batch):
-                    for schema_id in cache.missing(ids):
-                        await self._fetch(batch, cache, schema_id, ids)
+                    await self._fetch_missing(batch, cache, ids)
                 self._reasons.pop(batch.source, None)
                 await self._process(batch)
                 if not queue:
@@ -107,6 +109,16 @@ class SchemaFetches:
             # Not in a callback of the task, which runs later: a batch that is enqueued until then would wait forever.
             self._queues.pop(batch.source, None)
             self._reasons.pop(batch.source, None)
+
+    async def _fetch_missing(self, batch: MessageBatch, cache: SchemaCache[Any], ids: Collection[SchemaId]) -> None:
+        missing = cache.missing(ids)
+        for first in range(0, len(missing), CONCURRENT_REQUESTS):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for schema_id in missing[first : first + CONCURRENT_REQUESTS]:
+                        group.create_task(self._fetch(batch, cache, schema_id, ids))
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
 
     async def _fetch(
         self, batch: MessageBatch, cache: SchemaCache[Any], schema_id: SchemaId, ids: Collection[SchemaId]

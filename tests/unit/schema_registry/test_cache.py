@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
 from skewless.errors import UnknownSchemaError
-from skewless.schema_registry.cache import CAPACITY, UNKNOWN, SchemaCache, Unusable
+from skewless.schema_registry.cache import CAPACITY, UNKNOWN, UNKNOWN_S, SchemaCache, Unusable
 from skewless.schema_registry.client import ReferencesError
 from skewless.schema_registry.schema import Schema, SchemaId
 from skewless.schema_registry.settings import RegistrySettings
@@ -78,12 +79,18 @@ def test_cache_keeps_the_schemas_that_were_used_last_and_those_of_a_batch(
     assert (server.requests[1], server.requests[3]) == (1, 1)
 
 
-def test_cache_with_unknown_ids_is_bounded_and_asks_again(cache: SchemaCache[str], server: Server) -> None:
+def test_cache_with_unknown_ids_is_bounded_and_asks_again_after_a_time(
+    cache: SchemaCache[str], server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for first in range(IDS + 1, 2 * IDS, 500):
         assert set(fetch(cache, range(first, first + 500))) == {UNKNOWN}
     assert len(cache) == CAPACITY
-    fetch(cache, [3 * IDS])
-    fetch(cache, [3 * IDS])
+    for _ in range(3):
+        assert fetch(cache, [3 * IDS]) == [UNKNOWN]
+    assert server.requests[3 * IDS] == 1
+    expired = time.monotonic() + UNKNOWN_S
+    monkeypatch.setattr(time, "monotonic", lambda: expired)
+    assert fetch(cache, [3 * IDS]) == [UNKNOWN]
     assert server.requests[3 * IDS] == 2
 
 

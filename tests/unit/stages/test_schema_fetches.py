@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Collection, Iterator, Sequence
 
-from helpers.waiting import until_in_thread
+from helpers.waiting import WAIT_S, until_in_thread
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import RegistryError, UnavailableError
 from skewless.parsing.record_parser import NeededSchemas, RecordParser
@@ -30,12 +31,16 @@ class Registry(SchemaCache[str]):
         self.known: set[SchemaId] = set()
         self.refuses = False
         self.attempts = 0
+        self.requests: threading.Barrier | None = None
+        """Lets requests end when so many have begun."""
 
     def missing(self, ids: Collection[SchemaId]) -> list[SchemaId]:  # type: ignore[override]  # narrower is enough here
         return [schema_id for schema_id in ids if schema_id not in self.known]
 
     def fetch(self, schema_id: SchemaId, keep: Collection[SchemaId] = ()) -> None:
         self.attempts += 1
+        if self.requests is not None:
+            self.requests.wait(WAIT_S)
         if self.refuses:
             raise RegistryError("refused")
         if schema_id not in self.available:
@@ -100,6 +105,16 @@ async def test_batches_of_a_partition_wait_in_order_and_others_go_on() -> None:
     assert tested.processed[2:] == [(1, 2), (1, 1)]
     await until_in_thread(lambda: not tested.fetches.waiting)
     assert tested.failures == []
+
+
+async def test_batch_with_many_unknown_ids_requests_several_at_a_time() -> None:
+    tested = Fetches()
+    tested.registry.available = set(range(100))
+    tested.registry.requests = threading.Barrier(4)
+    outputs = [OutputRecord("t", prefix(schema_id) + b"\0") for schema_id in range(100)]
+    await tested.fetches.submit(MessageBatch.of_outputs(TopicPartition("t", 0), outputs, 0))
+    await tested.until_processed(1)
+    assert tested.registry.attempts == 100
 
 
 async def test_partitions_that_need_the_same_schema_fetch_it_once() -> None:
