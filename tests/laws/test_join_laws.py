@@ -206,7 +206,7 @@ def test_held_records_changed_blocks_have_exactly_the_held_offsets(
         waiting.difference_update(records.pop_claimed(slots).offsets.tolist())
         if is_commit:
             blocks.update(records.changed_blocks())
-            records.mark_changed([0])
+            records.include_blocks([0])
     waiting.difference_update(records.expire(gone).offsets.tolist())
     changed = records.changed_blocks()
     assert list(changed) == sorted(changed)

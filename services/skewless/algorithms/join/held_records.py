@@ -137,7 +137,7 @@ class HeldRecords:
         """Bitmap of each block with held offsets at the last call of `changed_blocks`."""
         self._changed_offsets: list[NDArray[np.int64]] = []
         """Offsets of the records that were added or removed since then."""
-        self._marked: set[int] = set()
+        self._included: set[int] = set()
         """Blocks that the next call of `changed_blocks` returns also without a change."""
         self.bytes = 0
         """Bytes of the values."""
@@ -284,23 +284,23 @@ class HeldRecords:
         self.claim(ids)
         return self.pop_claimed(slots)
 
-    def mark_changed(self, blocks: Iterable[int]) -> None:
+    def include_blocks(self, blocks: Iterable[int]) -> None:
         """Let the next call of `changed_blocks` return these blocks, too."""
-        self._marked.update(blocks)
+        self._included.update(blocks)
 
     def changed_blocks(self) -> Mapping[int, bytes]:
         """Return the changed blocks since the last call by number: a bitmap of the held offsets, empty without any.
 
         Bit `i` of byte `j` is offset `8 * j + i` of the block. There are no trailing zeros.
         """
-        changed = {number: self._bitmaps.get(number, b"") for number in self._marked}
+        changed = {number: self._bitmaps.get(number, b"") for number in self._included}
         offsets = np.sort(np.concatenate((NO_RECORDS.offsets, *self._changed_offsets)))
         numbers, starts = np.unique(offsets // BLOCK_OFFSETS, return_index=True)
         for number, part in zip(numbers.tolist(), np.split(offsets, starts)[1:], strict=True):
             changed[number] = _toggled(self._bitmaps.pop(number, b""), part)
         self._bitmaps.update({number: bitmap for number, bitmap in changed.items() if bitmap})
         self._changed_offsets.clear()
-        self._marked.clear()
+        self._included.clear()
         return dict(sorted(changed.items()))
 
 

@@ -180,7 +180,7 @@ class JoinStep(MultiInputStep):
             source.blocks.update(restored)
             # At least once, a block may have a later version that was never committed. The next commit could be of that
             # version, so it replaces all of them.
-            join.held(side).mark_changed(restored)
+            join.held(side).include_blocks(restored)
         self._joins[number] = join
 
     def revoke(self, partition: TopicPartition) -> None:
