@@ -180,6 +180,8 @@ class RegistryClient:
         schema_type, references = found.schema_type or "AVRO", {}
         for reference in (found.references or ()) if schema_type != "JSON" else ():
             version = reference.subject, reference.version
+            if tuple(map(type, (reference.name, *version))) != (str, str, int):
+                raise self._not_a_registry()
             if version not in known:
                 if len(known) == MAX_REFERENCES:
                     raise ReferencesError(self.url, f"refers to more than {MAX_REFERENCES} others")
@@ -224,7 +226,7 @@ class RegistryClient:
             raise ConfigurationError(
                 f"registry: url or oauthbearer.token_endpoint_url is not valid: {_words(error)}; correct it"
             ) from None
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             # The answer is not JSON, or not the JSON of a registry.
             raise self._not_a_registry() from None
 

@@ -117,6 +117,8 @@ GUID = UUID(int=7)
 HTML = b"<html><h1>404 page not found</h1></html>"
 NO_SCHEMA = {"error_code": 40403, "message": "Schema not found"}
 NO_PATH = {"error_code": 404, "message": "HTTP 404 Not Found"}
+REFERRING = {"schema": '"int"'}
+REFERENCE = {"name": "a", "subject": "b", "version": 1}
 NO_ROUTE = {"message": "no Route matched with those values"}
 
 
@@ -139,6 +141,10 @@ NO_ROUTE = {"message": "no Route matched with those values"}
         (1, 200, HTML, UnavailableError),
         (1, 200, {"status": "ok"}, UnavailableError),
         (GUID, 200, {"status": "ok"}, UnavailableError),
+        (1, 200, b"[" * 100_000, UnavailableError),
+        (1, 200, REFERRING | {"references": [REFERENCE | {"name": ["a"]}]}, UnavailableError),
+        (1, 200, REFERRING | {"references": [REFERENCE | {"subject": ["b"]}]}, UnavailableError),
+        (1, 200, REFERRING | {"references": [REFERENCE | {"version": {}}]}, UnavailableError),
         (GUID, 400, HTML, UnavailableError),
     ],
 )
