@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import tempfile
 from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import faust
@@ -76,9 +73,6 @@ class App(faust.App):
         self.runtime = runtime
         super().__init__(
             runtime.group,
-            # Faust creates this folder at start and does not use it. All processes share one, so that a killed process
-            # leaves none behind.
-            datadir=str(Path(tempfile.gettempdir()) / f"skewless-faust-{os.getuid()}"),
             loop=asyncio.get_running_loop(),
             web_enabled=False,
             **dict.fromkeys(NOT_USED, NoKafka),
@@ -107,6 +101,9 @@ class App(faust.App):
             yield
         finally:
             await self.stop()
+
+    async def on_first_start(self) -> None:
+        """Create no folders. Faust's are for its tables."""
 
     def _start_thread(self) -> None:
         runtime, loop = self.runtime, asyncio.get_running_loop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 START = """
 import asyncio, sys
@@ -29,6 +31,9 @@ asyncio.run(main())
 """
 
 
-def test_app_start_and_stop_imports_no_kafka_client_of_faust() -> None:
-    done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout == "False\n"
+def test_app_start_and_stop_creates_no_folder_and_imports_no_kafka_client_of_faust(tmp_path: Path) -> None:
+    environ = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", START], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path, env=environ
+    )
+    assert (done.stdout, list(tmp_path.iterdir())) == ("False\n", [])
