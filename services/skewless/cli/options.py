@@ -45,7 +45,7 @@ def _set_variables(ctx: click.Context, _param: click.Parameter, assignments: Seq
 
     Processes that the command starts and files that it reads again need the assignments too.
     """
-    from skewless.config.loader import variable_of
+    from skewless.config.loader import is_secret, setting_of, variable_of
 
     options: dict[str, str] = {}
     values: dict[str, str] = {}
@@ -53,8 +53,11 @@ def _set_variables(ctx: click.Context, _param: click.Parameter, assignments: Seq
         setting, equals, value = assignment.partition("=")
         if not equals or not all(setting.split(".")):
             raise click.BadParameter(f"{assignment!r} is not NAME=VALUE, such as router.workers=8.")
-        options[variable_of(setting)] = f"--set {setting}"
-        values[variable_of(setting)] = value
+        variable = variable_of(setting)
+        if is_secret(setting_of(variable)):
+            raise click.BadParameter(f"{setting} is a secret, and command lines are visible: set {variable} instead.")
+        options[variable] = f"--set {setting}"
+        values[variable] = value
     _set_until_closed(ctx, values, options)
 
 

@@ -93,7 +93,7 @@ def placed(problem: str, path: Path | None, environ: Mapping[str, str]) -> str:
 
 
 def _variables(environ: Mapping[str, str]) -> Variables:
-    return {_setting(name): name for name in sorted(environ) if name.startswith(PREFIX)}
+    return {setting_of(name): name for name in sorted(environ) if name.startswith(PREFIX)}
 
 
 def _with_options(variables: Variables, environ: Mapping[str, str]) -> Variables:
@@ -135,7 +135,8 @@ def _text_settings(problems: list[ErrorDetails], variables: Variables) -> list[t
     return [setting for setting in variables if setting in settings]
 
 
-def _setting(name: str) -> tuple[str, ...]:
+def setting_of(name: str) -> tuple[str, ...]:
+    """Return the path of the setting of an environment variable."""
     parts = name.removeprefix(PREFIX).lower().split("__")
     match parts:
         case [*_, "kafka", "options", option] if option != "log_level":  # the only one with this character

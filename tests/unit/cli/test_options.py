@@ -209,6 +209,15 @@ def test_set_option_with_an_invalid_file_leaves_the_problems_of_the_file_to_the_
     assert result.stderr == "error: pipeline.yaml: router.workrs: unknown setting; did you mean workers?\n"
 
 
+@pytest.mark.parametrize("setting", ["sink.password", "kafka.sasl.password", "kafka.options.ssl.key.pem"])
+def test_set_option_of_a_secret_is_refused_with_its_variable(folder: Path, setting: str) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    result = run("config", "check", "--set", f"{setting}=SESAME")
+    assert (result.exit_code, "SESAME" in result.output) == (2, False)
+    assert f"{setting} is a secret" in result.stderr
+    assert f"set {loader.variable_of(setting)} instead" in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize("assignment", ["router.workers", "=8", "router..workers=8"])
 def test_set_option_that_is_no_assignment_ends_with_2(folder: Path, assignment: str) -> None:
     (folder / "pipeline.yaml").write_text(PIPELINE)

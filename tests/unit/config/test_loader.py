@@ -199,7 +199,7 @@ def test_loader_invalid_address_in_the_variable_of_kafka_is_reported_with_its_na
     ],
 )
 def test_loader_variable_of_a_setting_is_read_as_this_setting(setting: str) -> None:
-    path = loader._setting(loader.variable_of(setting))
+    path = loader.setting_of(loader.variable_of(setting))
     assert ".".join(path) == setting
 
 
