@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from skewless.cli.interrupts import INTERRUPTED, end_at_once, handled
+from skewless.entry_points import package_of
 from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError
 from skewless.version import VERSION
 
@@ -174,7 +175,10 @@ def _bug(error: Exception) -> int:
     """Log an uncaught exception with its traceback, print the error line after it, and return the exit code."""
     log.critical("uncaught exception", exc_info=error)
     description = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
-    click.echo(f"error: this is a bug in skewless {VERSION}: {description}; {REPORT}", err=True)
+    line = f"this is a bug in skewless {VERSION}: {description}; {REPORT}"
+    if package := package_of(error):
+        line = f"the code of {package}, which extends skewless, failed: {description}; repair it, see the lines above"
+    click.echo(f"error: {line}", err=True)
     return BUG
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
+import importlib.metadata
 import os
 import pkgutil
 import re
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from functools import partial
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import click
@@ -248,6 +249,18 @@ def test_main_uncaught_exception_ends_with_70_and_its_name_in_the_last_line(
     assert "ZeroDivisionError: no" in caplog.text
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"error: this is a bug in skewless {VERSION}: ZeroDivisionError: no way; report it")
+
+
+def test_main_uncaught_exception_of_a_package_that_adds_an_aggregate_names_the_package(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = __name__.partition(".")[0]
+    added = EntryPoints([EntryPoint("nth", f"{__name__}:NTH", "skewless.aggregates")])
+    monkeypatch.setattr(importlib.metadata, "entry_points", added.select)
+    result = raising(monkeypatch, IndexError("out of range"))
+    assert (result.exit_code, "bug in skewless" in result.stderr) == (70, False)
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"error: the code of {package}, which extends skewless, failed: IndexError: out of range;")
 
 
 def test_recoverable_error_that_ends_a_command_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
