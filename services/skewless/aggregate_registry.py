@@ -15,7 +15,7 @@ from skewless.algorithms.aggregates.partial_column import PartialColumn
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.algorithms.windowing.sessions import FIRST, LAST, SESSION
 from skewless.algorithms.windowing.window import EMIT_COUNT
-from skewless.entry_points import load
+from skewless.entry_points import AGGREGATE_GROUP, load
 from skewless.errors import ConfigurationError, unknown
 from skewless.settings_base import plain, without_consequences
 from skewless.wire.aggregates import aggregate_type, json_type
@@ -24,7 +24,6 @@ from skewless.wire.partials import FIELD_TYPES
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_GROUP = "skewless.aggregates"
 _NAMES = "as"
 """Setting of an element with the names of its results."""
 _NAME_RULE = "it must be an identifier in lower case"
@@ -49,7 +48,7 @@ def find_aggregate(name: str) -> Aggregate:
     """
     if name in AGGREGATES:
         return AGGREGATES[name]
-    added = entry_points(group=_GROUP)
+    added = entry_points(group=AGGREGATE_GROUP)
     if name not in added.names:
         raise ConfigurationError(unknown("aggregate", name, [*AGGREGATES, *added.names]))
     return _load(added[name])
@@ -110,8 +109,11 @@ def results_of(elements: Iterable[str | Mapping[str, Any]], values: Sequence[Val
 
 
 def name_in(element: Mapping[str, Any]) -> str:
-    """Return the name of the aggregate of an element, whose arguments may precede it."""
-    return next((name for name in element if name in AGGREGATES), next(iter(element), ""))
+    """Return the name of the aggregate of an element, whose arguments may precede it: Helm sorts all names."""
+    if (built_in := next((name for name in element if name in AGGREGATES), None)) is not None:
+        return built_in
+    added = entry_points(group=AGGREGATE_GROUP).names
+    return next((name for name in element if name in added), next(iter(element), ""))
 
 
 def _choice(element: Mapping[str, Any]) -> AggregateChoice:

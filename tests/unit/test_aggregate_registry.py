@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import DIGITS, NEWEST, Digits, install
-from skewless.aggregate_registry import _RESERVED_COLUMNS, choices_of, find_aggregate, results_of
+from skewless.aggregate_registry import _RESERVED_COLUMNS, choices_of, find_aggregate, name_in, results_of
 from skewless.algorithms.aggregates import (
     Aggregate,
     BinaryColumn,
@@ -25,6 +25,7 @@ from skewless.asyncapi.document import document
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import ConfigurationError
+from skewless.settings_base import SettingsModel
 from skewless.spark.batch_pipeline import read_plan
 from skewless.spark.partition_reader import row_schema
 
@@ -82,6 +83,16 @@ class ReservedColumnName(Plain):
     columns = (BinaryColumn("sum", DIGITS.columns[0].prepare, Digits.columns[0].merge),)  # type: ignore[arg-type]
 
 
+class NthArguments(SettingsModel):
+    limit: int
+
+
+class Nth(Plain):
+    name = "nth"
+    arguments = NthArguments
+
+
+NTH = Nth()
 PLAIN, OTHER_NAME, RESULT_FIELD, RESERVED_COLUMN = Plain(), OtherName(), ResultField(), ReservedColumn()
 STRANGE_RESULT, RESERVED_COLUMN_NAME, OF_TEXTS = StrangeResult(), ReservedColumnName(), OfTexts()
 UPPER_CASE_COLUMN, NO_AGGREGATE = UpperCaseColumn(), object()
@@ -97,6 +108,14 @@ def test_a_package_adds_an_aggregate_by_entry_point(monkeypatch: pytest.MonkeyPa
     install(monkeypatch)
     assert [choice.aggregates for choice in choices_of(["digits", "newest"])] == [(DIGITS,), (NEWEST,)]
     assert settings("count", "digits").aggregator.aggregates == ("count", "digits")
+
+
+def test_aggregate_of_a_package_is_found_after_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helm writes the names of an element in the order of the alphabet."""
+    install(monkeypatch, ("nth", f"{__name__}:NTH"))
+    (choice,) = choices_of([{"as": "third", "limit": 3, "nth": "price"}])
+    assert (choice.aggregates, choice.value, choice.names) == ((NTH,), "price", ["third"])
+    assert name_in({"as": "third", "limit": 3, "nth": "price"}) == "nth"
 
 
 def test_built_in_aggregate_is_preferred_to_one_of_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
