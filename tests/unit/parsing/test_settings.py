@@ -12,10 +12,13 @@ from pydantic import ValidationError
 from skewless.parsing import formats
 from skewless.parsing.field_settings import FieldSettings, KeySettings, TimeSettings
 from skewless.parsing.formats import BUILT_IN
+from skewless.parsing.formats.avro import Avro
 from skewless.parsing.formats.base import FormatSettings
+from skewless.parsing.formats.schema_format import SchemaFormatSettings
 from skewless.parsing.formats.text import Text, TextSettings
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.schema_registry.settings import RegistrySettings
 
 KEY: dict[str, Any] = {"field": "k"}
 PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -178,12 +181,26 @@ def test_format_registry_package_adds_a_format_by_entry_point(monkeypatch: pytes
     opened = RecordParser(ParsingSettings.model_validate({"format": {"name": "shout", "suffix": "?"}}))._format
     assert isinstance(opened, Shout)
     assert opened.suffix == "?"
-    with pytest.raises(ValidationError, match=r"format\.sufix: Extra inputs"):
+    with pytest.raises(ValidationError, match=r"sufix: unknown setting of this format \(known: name, suffix"):
         ParsingSettings.model_validate({"format": {"name": "shout", "sufix": "?"}})
     with pytest.raises(ValidationError, match="shouting is upper case"):
         ParsingSettings.model_validate({"format": "shout", "key": {"lowercase": True}})
     with pytest.raises(ValidationError, match=r"unknown format whisper.*shout"):
         ParsingSettings.model_validate({"format": "whisper"})
+
+
+def test_format_of_a_package_with_schemas_gets_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Added(Avro):
+        settings = SchemaFormatSettings
+
+    added = EntryPoints([EntryPoint("added", f"{__name__}:Added", "skewless.formats")])
+    monkeypatch.setattr(EntryPoint, "load", lambda _: Added)
+    monkeypatch.setattr(formats, "entry_points", lambda group: added.select(group=group))
+    settings = ParsingSettings.model_validate({"format": "added", "key": {"field": "k"}})
+    (problem,) = settings.bind(None)
+    assert problem.startswith("format: schemas are missing for the format added: set registry.url")
+    assert settings.bind(RegistrySettings.model_validate({"url": "http://localhost:1"})) == []
+    assert len(RecordParser(settings).schemas) == 1
 
 
 @pytest.mark.parametrize(
