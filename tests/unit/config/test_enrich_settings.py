@@ -65,6 +65,15 @@ def test_enrich_settings_of_a_table_that_do_not_fit_are_refused(table: dict[str,
             "tables.1.fields.country: tables.0.fields has this name too; choose another one",
         ),
         (
+            {
+                "enrich": {
+                    "topic": "views",
+                    "tables": [TABLE, {"topic": "o", "key": {"header": "country"}, "fields": {"a": "a"}}],
+                }
+            },
+            "tables.1.key.header: tables.0.fields adds this header, but a key is in the record before",
+        ),
+        (
             {"enrich": {"topic": "views", "format": "avro", "tables": [TABLE]}},
             "enrich.format: schemas are missing",
         ),

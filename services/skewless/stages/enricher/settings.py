@@ -105,6 +105,11 @@ class EnrichSettings(SettingsModel):
             path = f"tables.{number}"
             if table.topic in topics:
                 problems.append(f"{path}.topic: is {table.topic}, like {topics[table.topic]}; name another topic")
+            if added_by := headers.get(table.key.header or ""):
+                problems.append(
+                    f"{path}.key.header: {added_by} adds this header, but a key is in the record before; name another "
+                    "one, or let a second pipeline enrich the records of this one"
+                )
             problems += [
                 f"{path}.fields.{name}: {headers[name]} has this name too; choose another one"
                 for name in table.fields
