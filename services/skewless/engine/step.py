@@ -140,7 +140,7 @@ class InputStep(ABC, Generic[Partition]):
 
     @abstractmethod
     def finished(self, partition: Partition) -> bool:
-        """Return whether a bounded run has reached the end of a partition."""
+        """Return whether a bounded run had reached the end of a partition at the last flush."""
 
     def end_of_partition(self, partition: Partition, now: int) -> None:
         """Handle that the consumer has reached the current end of a partition."""

@@ -170,10 +170,9 @@ class WindowStore:
         return start in self._windows and self._windows[start].state is WindowState.CLOSED
 
     def release(self) -> None:
-        """Remove reopened windows without unwritten changes from memory."""
-        pending = {start for slice_start in self._pending for start in self._assigner.windows_of(slice_start)}
+        """Remove reopened windows without unwritten changes from memory. There must be no pending partials."""
         for window, rows in self._in_memory():
-            if window.state is WindowState.REOPENED and window.start not in pending and not rows.has_changes:
+            if window.state is WindowState.REOPENED and not rows.has_changes:
                 window.apply(WindowEvent.RELEASE)
 
     # Merge

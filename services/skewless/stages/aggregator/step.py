@@ -119,7 +119,6 @@ class AggregatorStep(WindowedStep):
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Merge the partials of a batch into their windows."""
         input_ = self._inputs[batch.partition]
-        input_.ended = False  # until a flush has closed the windows of the batch
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
                 expired = self._merge_record(input_, value, headers)

@@ -157,7 +157,6 @@ class ObserverStep(WindowedStep):
         """Count tuples and rows by key and worker."""
         self._count_reread(now)
         input_ = self._inputs[batch.partition]
-        input_.ended = False  # until a flush has closed the ticks of the batch
         first, _ = self._unsaved.get(batch.partition, (batch.offsets[0], 0))
         self._unsaved[batch.partition] = first, batch.offsets[-1] + 1
         self._unsaved_bytes += batch.size
