@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -110,8 +111,6 @@ class ObserverStep(WindowedStep):
         """Offsets (first, and end exclusive) by partition of the partials that are not in the changelog."""
         self._unsaved_bytes = 0
         """Bytes of the records in these ranges that this process has received."""
-        self._run_ends: dict[int, int] = {}
-        """End of the range of each partition whose partials are counted in the run."""
         self._reread: dict[int, list[pa.Table]] = {}
         """Partials that were read again, by partition: they count in the run when all partitions are assigned."""
         self._reduced: set[int] = set()
@@ -129,7 +128,6 @@ class ObserverStep(WindowedStep):
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Restore open ticks and the statistics of the run, also from partials that were read again."""
         if partition == RUN_PARTITION:
-            self._run_ends.clear()
             values = dict(state)
             self._run = RunStatistics.load(values[RUN_KEY]) if RUN_KEY in values else RunStatistics()
             hot_since = values.get(HOT_KEYS_KEY)
@@ -257,11 +255,9 @@ class ObserverStep(WindowedStep):
         self._run_changed = True
 
     def _count_reread(self, now: int) -> None:
-        """Count partials that were read again in the run, unless a run in memory contains them."""
-        for partition, tables in self._reread.items():
-            _, end = self._unsaved.get(partition, (0, 0))
-            for partials in tables if end > self._run_ends.get(partition, 0) else ():
-                self._add_to_run(partials, _with_pair_keys(partials)["key"], now)
+        """Count partials that were read again in the run."""
+        for partials in chain.from_iterable(self._reread.values()):
+            self._add_to_run(partials, _with_pair_keys(partials)["key"], now)
         self._reread.clear()
 
     def flush(self, now: int) -> Iterable[OutputRecord]:
@@ -284,7 +280,6 @@ class ObserverStep(WindowedStep):
         for input_ in self._inputs.values():
             input_.ended = has_ended and last_end == watermark
             input_.windows.advance(last_end)
-        self._run_ends |= {partition: end for partition, (_, end) in self._unsaved.items()}
         if is_save_due:
             self._saved_at, self._unsaved_bytes = now, 0
             self._unsaved.clear()

@@ -503,22 +503,6 @@ def test_observer_tick_that_ends_with_a_compaction_replaces_its_chunks_before_it
     assert changes(0) == [(b"60/33/compacted", True)]
 
 
-def test_observer_partition_that_comes_back_to_a_process_counts_once_in_the_run() -> None:
-    step = observer([None], save_interval_ms=60_000)
-    list(step.flush(0))
-    step.assign(1, None, ())
-    records = deltas((0, "a", 0, 5))
-    observe(step, 1, records)
-    list(step.flush(1))
-    position = step.checkpoint(1)
-    step.revoke(1)
-    step.assign(1, position, list(unsaved_state([InMemoryBatch(1, [records])])))
-    observe(step, 0, progress(60))
-    observe(step, 1, progress(60))
-    (tick,) = ticks(step.flush(2))
-    assert (tick["tuples"], tick["run"]["tuples"]) == (5, 5)
-
-
 def test_observer_partition_of_another_process_counts_in_the_run() -> None:
     owner, other = observer(), observer()
     owner.revoke(1)
