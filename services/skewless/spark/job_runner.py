@@ -136,7 +136,13 @@ def _connector() -> tuple[str, ...]:
 
     (locked,) = (jar.jar for jar in jars.locked("spark") if "spark-sql-kafka" in jar.jar)
     # The connector of an older version works, and that of a newer one does not.
-    return (CONNECTOR,) if _minor(pyspark.__version__) < _minor(locked.rpartition(":")[2]) else ()
+    if _minor(pyspark.__version__) >= _minor(version := locked.rpartition(":")[2]):
+        return ()
+    click.echo(
+        f"warning: Spark downloads {CONNECTOR} without a locked checksum; PySpark {version} and newer use locked jars",
+        err=True,
+    )
+    return (CONNECTOR,)
 
 
 def _minor(version: str) -> tuple[int, ...]:

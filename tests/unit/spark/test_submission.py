@@ -108,11 +108,12 @@ def test_spark_running_ship_without_executors_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("version", "packages"), [("4.0.5", 1), ("4.1.10", 1), ("4.2.0", 0), ("4.10.0", 0)])
-def test_connector_of_an_older_pyspark_than_the_locked_one_is_downloaded(
-    version: str, packages: int, monkeypatch: pytest.MonkeyPatch
+def test_connector_of_an_older_pyspark_than_the_locked_one_is_downloaded_with_a_warning(
+    version: str, packages: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", version)
     assert len(job_runner._connector()) == packages
+    assert ("without a locked checksum; PySpark 4.2" in capsys.readouterr().err) == bool(packages)
 
 
 def test_spark_running_progress_of_java_that_has_ended_prints_nothing(
