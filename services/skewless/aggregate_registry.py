@@ -213,5 +213,6 @@ def _problem(name: str, aggregate: object) -> str | None:
         try:
             json_type(aggregate.result_type(decimals))
         except KeyError:
-            return f"its results are {aggregate.result_type(decimals)}: use int64, double, string, bool, or a list"
+            found = aggregate.result_type(decimals)
+            return f"its results are {found}: use int64, double, decimal128, string, bool, or a list"
     return None

@@ -135,7 +135,8 @@ def _differences(settings: PipelineSettings, case: Case, outcome: Outcome) -> It
     yield from _compare("invalid", case.invalid, invalid)
     for name, rows in case.topics.items():
         if name not in outcome.topics:
-            yield f"topics.{name}: the pipeline has no such public topic ({', '.join(outcome.topics)})"
+            topics = ", ".join(outcome.topics)
+            yield f"topics.{name}: is not a public topic of JSON ({topics}); expect dead letters with `invalid`"
         else:
             yield from _compare(f"topics.{name}", rows, _with_doubles(settings, name, outcome.topics[name]))
 

@@ -74,7 +74,7 @@ class Outcome:
     invalid: Sequence[InvalidRecord]
     """Records that cannot be read."""
     topics: Mapping[str, Sequence[Mapping[str, Any]]]
-    """JSON of the records of all public topics, such as `joined`."""
+    """JSON of the records of all public topics, such as `joined`, except for those with records of the user."""
 
 
 def run(pipeline: Pipeline, records: Iterable[Record | Any], *, now: int | datetime | None = None) -> Outcome:

@@ -96,7 +96,7 @@ def test_test_cases_that_hold_pass(run: Run) -> None:
             {"values": LATE_AND_INVALID, "late": 1},
             ["invalid: 1, expected 0", 'invalid: {"topic":"t","partition":0,"offset":4'],
         ),
-        ({"topics": {"joined": []}}, ["topics.joined: the pipeline has no such public topic (late, aggregates"]),
+        ({"topics": {"joined": []}}, ["topics.joined: is not a public topic of JSON (late, aggregates"]),
     ],
     ids=["value", "key", "number of rows", "mean", "sum", "late", "invalid", "topic"],
 )
