@@ -74,8 +74,10 @@ BASE: dict[str, Any] = {
     "router": {"workers": 8},
     "topics": {"aggregator_partitions": 2},
     "event_time": {"idle_timeout_s": None},
-    "transport": {"commit_interval_s": 0.3},
+    "transport": {"commit_interval_s": 0.5},
 }
+EVERY_S = 0.1
+"""Delay between two portions of a feed. Several of them are in a transaction, and each costs every stage a batch."""
 
 Item = TypeVar("Item")
 """A record as its topic takes it."""
@@ -647,7 +649,7 @@ class Feed(threading.Thread, Generic[Item]):
         super().__init__(name="feed")
         self._source = source
         self._records = iter(records)
-        self._portion = max(1, round(rate / 20))
+        self._portion = max(1, round(rate * EVERY_S))
         self._hurry = threading.Event()
         self._over = threading.Event()
         self._least = 0
@@ -655,14 +657,14 @@ class Feed(threading.Thread, Generic[Item]):
         """Number of records that were delivered."""
 
     def run(self) -> None:
-        """Write a portion every 50 ms."""
+        """Write a portion every `EVERY_S`."""
         while not (self._over.is_set() and self.sent >= self._least):
             portion = list(itertools.islice(self._records, self._portion))
             if not portion:
                 break
             self._source.send(portion)
             self.sent += len(portion)
-            self._hurry.wait(0.05)
+            self._hurry.wait(EVERY_S)
 
     def finish(self, least: int = 0) -> None:
         """Stop the feed as soon as it has written the `least` number of records.

@@ -57,7 +57,7 @@ def tested(broker: str, tmp_path: Path, source: Source) -> Pipeline:
         tmp_path,
         source,
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": 0.3, "session_timeout_s": 15},
+        transport={"commit_interval_s": 0.5, "session_timeout_s": 15},
     )
 
 

@@ -56,7 +56,7 @@ def pipeline(broker: str, folder: Path, first: Source, named: object, **parts: A
     chosen: dict[str, Any] = {
         "source": {"topic": None, "topics": named},
         "event_time": {"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        "transport": {"commit_interval_s": 0.3, "session_timeout_s": 6},
+        "transport": {"commit_interval_s": 0.5, "session_timeout_s": 6},
         "kafka": {"options": SHORT, "connect_timeout_s": WAIT_S},
         "replicas": {"splitter": 2, "router": 2},
     } | parts
