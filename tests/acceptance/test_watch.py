@@ -78,7 +78,7 @@ SETTINGS: dict[str, Mapping[str, Any]] = {
     "observer": {"tick_s": 15},
     "aggregator": {"top": {"n": 3, "by": "count"}},
     "event_time": {"allowed_lateness_s": 20, "idle_timeout_s": None},
-    "transport": {"commit_interval_s": 0.3, "transaction_timeout_s": 120},
+    "transport": {"commit_interval_s": 1.0, "transaction_timeout_s": 120},
 }
 
 
