@@ -70,7 +70,7 @@ class Former:
             source,
             **parts,
             event_time={**self.event_time, "allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-            transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 10},
+            transport={"commit_interval_s": 1.0, "max_poll_records": 2_000, "session_timeout_s": 10},
         )
         for topic in self.lacks:
             tested.admin.delete_topics([tested.settings.topic(topic)])[tested.settings.topic(topic)].result()
