@@ -27,10 +27,10 @@ test: $(READY)  ## Test every part, in 8 minutes on two cores (ARGS="-k NAME" se
 	@$(PYTEST) -m "not thorough" -n 5 $(ARGS)
 
 test-rest: $(READY)  ## Run the tests, and the examples of the laws, that `make test` leaves out
-	@$(PYTEST) -m "thorough or hypothesis" -n 6 --hypothesis-profile rest $(if $(CI),--hypothesis-seed 1) $(ARGS)
+	@$(PYTEST) -m "thorough or hypothesis" -n 5 --hypothesis-profile rest $(if $(CI),--hypothesis-seed 1) $(ARGS)
 
 test-all: $(READY)  ## Run all tests except benchmarks, with all examples of the laws (ARGS as above)
-	@$(PYTEST) -n 6 --hypothesis-profile full $(ARGS)
+	@$(PYTEST) -n 5 --hypothesis-profile full $(ARGS)
 
 test-kubernetes: $(READY)  ## Test the chart on Kubernetes on this machine (root, Linux; the first run builds Kubernetes in 30 minutes)
 	@deploy/kubernetes/check.sh $(ARGS)
