@@ -81,14 +81,15 @@ class ResultField:
             own = {name: rows_of[rows] for name, rows_of in own.items()}
         results = self.aggregate.present(own, self.value.decimals)
         if self.aggregate.can_be_null and pa.types.is_float64(item_type(self.result_type)):
-            results = list(map(_finite_or_null, as_python(results)))
+            results = _without_infinite(as_python(results), lists=pa.types.is_list(self.result_type))
         return rows, results
 
 
-def _finite_or_null(result: Any) -> Any:
-    """Return a float or a list of floats, None if one is not finite."""
-    floats = result if isinstance(result, list | tuple) else [result]
-    return result if None not in floats and all(map(math.isfinite, floats)) else None
+def _without_infinite(results: list[Any], *, lists: bool) -> list[Any]:
+    """Return floats or lists of floats, with None in place of NaN, of an infinite number, and of a list with one."""
+    if not lists:
+        return [None if each is None or not math.isfinite(each) else each for each in results]
+    return [None if each is None or None in each or not all(map(math.isfinite, each)) else each for each in results]
 
 
 def _column_of(column: PartialColumn, value: ValueType) -> PartialColumn:
