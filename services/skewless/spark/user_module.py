@@ -29,7 +29,7 @@ def send(spark: SparkSession, splitter: ParsingSettings) -> None:
         return
     require_function(splitter.python)
     for name in modules_with(splitter.python.partition(":")[0].partition(".")[0]):
-        spark.sparkContext.addPyFile(str(file_of(name)))
+        spark.sparkContext.addPyFile(str(file_of(name, spark.sparkContext.applicationId)))
 
 
 def modules_with(name: str) -> list[str]:
@@ -39,17 +39,17 @@ def modules_with(name: str) -> list[str]:
     return [each for each, place in places.items() if name in places and place.parent == places[name].parent]
 
 
-@functools.cache  # Spark refuses a second archive of the same name
-def file_of(name: str) -> Path | None:
+@functools.cache  # an application of Spark refuses a second archive of the same name
+def file_of(name: str, application: str) -> Path | None:
     """Return the file of a module or, for a package, a ZIP archive, which exists until this process ends.
 
-    Returns None for an installed package.
+    Each application has its own archive, because the code may have changed. Returns None for an installed package.
     """
     spec = importlib.util.find_spec(name)
     first = None if spec is None else _place(spec)
     if first is None or not first.is_dir():
         return first
-    folder = tempfile.mkdtemp(prefix="skewless-")
+    folder = tempfile.mkdtemp(prefix=f"skewless-{application}-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     archive = Path(folder) / f"{name}.zip"
     with zipfile.ZipFile(archive, "w") as target:

@@ -28,19 +28,34 @@ def test_module_of_a_function_is_a_file_or_an_archive(tmp_path: Path, monkeypatc
         (package / name).write_text("")
     (tmp_path / "without_init").mkdir()
     (tmp_path / "without_init" / "shop.py").write_text("")
-    assert file_of("sent_alone") == tmp_path / "sent_alone.py"
-    archive = file_of("sent_package")
+    assert file_of("sent_alone", "app-1") == tmp_path / "sent_alone.py"
+    archive = file_of("sent_package", "app-1")
     assert archive is not None
-    assert file_of("sent_package") == archive
+    assert file_of("sent_package", "app-1") == archive
     names = [f"sent_package/{name}" for name in ("__init__.py", "rates.csv", "shop.py")]
     assert (archive.suffix, zipfile.ZipFile(archive).namelist()) == (".zip", names)
     removals[0]()
     assert not archive.parent.exists()
-    archive = file_of("without_init")
+    archive = file_of("without_init", "app-1")
     assert archive is not None
     assert zipfile.ZipFile(archive).namelist() == ["without_init/shop.py"]
     removals[1]()
-    assert [file_of(name) for name in ("numpy", "no_such_module")] == [None, None]
+    assert [file_of(name, "app-1") for name in ("numpy", "no_such_module")] == [None, None]
+
+
+def test_archive_of_a_package_in_another_application_has_the_changed_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    module = tmp_path / "changed_package" / "__init__.py"
+    module.parent.mkdir()
+    sent = []
+    for application, code in (("app-1", "FACTOR = 1"), ("app-2", "FACTOR = 2")):
+        module.write_text(code)
+        archive = file_of("changed_package", application)
+        assert archive is not None
+        sent.append(zipfile.ZipFile(archive).read("changed_package/__init__.py").decode())
+    assert sent == ["FACTOR = 1", "FACTOR = 2"]
 
 
 def test_modules_with_that_of_a_function_are_the_imported_ones_of_its_folder(
