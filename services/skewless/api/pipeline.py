@@ -160,8 +160,12 @@ class Pipeline:
         return Results(found, fields, self._settings.splitter.key.parts)
 
     def follow(self, *, key: str | None = None) -> Iterator[Result]:
-        """Return the results that are committed from now on, of one key or of all, as they arrive, without an end."""
+        """Return the results that are committed from now on, of one key or of all, as they arrive, without an end.
+
+        Raises ConfigurationError if the pipeline only joins.
+        """
         _require_key(key)
+        _ = self._settings.aggregated  # an error if the pipeline only joins
         read = self._result_reader()
         batches = stored_results.topic.later(self._settings, key, _warn)
         return (read(result) for batch in batches for result in batch)
@@ -169,10 +173,12 @@ class Pipeline:
     def batch(self, spark: SparkSession, *paths: str | Path) -> Batch:
         """Compute the results of recorded data with Spark: of files with one record per line, or of the source topics.
 
-        Raises ConfigurationError if a path does not exist, files lack what the pipeline reads, or PySpark is missing.
+        Raises ConfigurationError if a path does not exist, files lack what the pipeline reads, the pipeline only joins,
+        or PySpark is missing.
         """
         from skewless.api import batch
 
+        _ = self._settings.aggregated  # an error if the pipeline only joins
         return batch.batch(spark, self._settings, paths)
 
     def _result_reader(self) -> Callable[[Mapping[str, Any]], Result]:

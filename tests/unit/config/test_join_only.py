@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import ValidationError
 
+import skewless as sk
 from skewless import topology
 from skewless.asyncapi.document import document
 from skewless.cli.main import main
@@ -89,6 +90,17 @@ def test_smoke_test_of_a_source_that_the_pipeline_writes_is_refused(sections: di
     done = CliRunner().invoke(main, ["smoke-test", "-f", str(file)])
     assert done.exit_code == 2, done.output
     assert f"source.topic: the pipeline writes {sections['source']['topic']} itself" in done.stderr
+
+
+def test_python_api_for_results_of_a_join_only_pipeline_names_the_missing_source(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(loader.dump(SETTINGS))
+    pipeline = sk.Pipeline.load(file)
+    spark: Any = None
+    with pytest.raises(ConfigurationError, match="source: missing; pipeline p only joins"):
+        pipeline.follow()
+    with pytest.raises(ConfigurationError, match="source: missing; pipeline p only joins"):
+        pipeline.batch(spark, "lines.jsonl")
 
 
 def test_source_settings_of_a_join_only_pipeline_are_an_error() -> None:
