@@ -43,30 +43,32 @@ class Condition:
 
     def meets(self, column: Sequence[Any]) -> list[bool]:
         """Return for each entry whether it meets the condition. None is an absent field."""
-        # Once per distinct entry, because fields of conditions have few values. The type counts: 1 is not true. The
-        # text of a zero counts: 0.0 is not -0.0.
-        distinct = {(type(entry), entry or str(entry)): entry for entry in column if _is_scalar(entry)}
-        matching = self._matching(list(distinct.values()))
-        met = {(type(entry), entry or str(entry)) for entry in matching if self._test(entry)}
+        # Once per distinct entry, because fields of conditions have few values.
+        kinds = [entry if type(entry) is str else _kind(entry) for entry in column]
+        distinct = dict(zip(kinds, column, strict=True))
         absent, other = self._exists is False, self._exists is True and self._tests == [] and self._pattern is None
-        return [
-            (type(entry), entry or str(entry)) in met if _is_scalar(entry) else absent if entry is None else other
-            for entry in column
-        ]
+        met = {kind: absent if entry is None else other for kind, entry in distinct.items()}
+        scalars = {kind: entry for kind, entry in distinct.items() if isinstance(entry, str | int | float)}
+        matching = self._matching(list(scalars.values()))
+        for (kind, entry), is_match in zip(scalars.items(), matching, strict=True):
+            met[kind] = is_match and self._test(entry)
+        return [met[kind] for kind in kinds]
 
     def _test(self, entry: Scalar) -> bool:
         return self._exists is not False and all(test(entry) for test in self._tests)
 
-    def _matching(self, entries: Sequence[Scalar]) -> Sequence[Scalar]:
-        if self._pattern is None or not entries:
-            return entries
+    def _matching(self, entries: Sequence[Scalar]) -> Sequence[bool]:
+        if self._pattern is None:
+            return [True] * len(entries)
         texts = pa.array([text_of(entry) for entry in entries], pa.large_string())
-        matches = pc.match_substring_regex(texts, self._pattern).to_pylist()
-        return [entry for entry, is_match in zip(entries, matches, strict=True) if is_match]
+        matches: list[bool] = pc.match_substring_regex(texts, self._pattern).to_pylist()
+        return matches
 
 
-def _is_scalar(entry: Any) -> bool:
-    return isinstance(entry, str | int | float)
+def _kind(entry: Any) -> object:
+    """Return what all entries that meet the same conditions as this one have in common. No text is such an object."""
+    # The type counts: 1 is not true. The text of a zero counts: 0.0 is not -0.0.
+    return (type(entry), entry or str(entry)) if isinstance(entry, int | float) else type(entry)
 
 
 def _equals_any(operands: Sequence[Operand]) -> Callable[[Scalar], bool]:

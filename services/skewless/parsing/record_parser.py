@@ -133,7 +133,7 @@ class RecordParser:
         if len(selected) == len(records.values):
             return self._parse(records)
         parsed = self._parse(select(records, selected.tolist()))
-        event_times = self._times_of_filtered(records, optional)
+        event_times = self._times_of_filtered(records, optional, np.flatnonzero(~meets))
         filtered = np.setdiff1d(rows[~meets], list(optional.invalid))
         return _merged(parsed, selected, event_times, optional.invalid, filtered)
 
@@ -172,10 +172,15 @@ class RecordParser:
     def _has_kafka_time(self) -> bool:
         return self._settings.time.header is None and self._settings.time.field is None
 
-    def _times_of_filtered(self, records: SourceRecords, optional: OptionalFields) -> NDArray[np.int64]:
-        """Return the event time of each record whose time can be read, NO_TIME for the others."""
+    def _times_of_filtered(
+        self, records: SourceRecords, optional: OptionalFields, filtered: NDArray[np.intp]
+    ) -> NDArray[np.int64]:
+        """Return the event time of each filtered record whose time can be read, NO_TIME for the others.
+
+        `filtered` has the indices of the records in `optional`.
+        """
         result = np.full(len(records.values), NO_TIME)
-        rows = np.array(optional.rows, dtype=np.int32)
+        rows = np.array(optional.rows, dtype=np.int32)[filtered]
         time = self._settings.time
         if self._has_kafka_time:
             result[rows] = records.timestamps[rows]
@@ -184,9 +189,11 @@ class RecordParser:
         if time.header is not None:
             column = _optional_texts(records, time.header, optional.rows)
         # An absent time, or one of a wrong type, is converted from an empty text, which is not a time.
-        texts = [entry if isinstance(entry, str | int | float) else "" for entry in column or ()]
+        entries = [column[index] for index in filtered.tolist()] if column else []
+        texts = [entry if isinstance(entry, str | int | float) else "" for entry in entries]
         if time.of_day is not None:
-            texts = dates_with_times(texts, optional.columns[TIME_OF_DAY])
+            times_of_day = optional.columns[TIME_OF_DAY]
+            texts = dates_with_times(texts, [times_of_day[index] for index in filtered.tolist()])
         converted, problems = times(texts, time.unit)
         converted[list(problems)] = NO_TIME
         result[rows] = converted

@@ -128,7 +128,7 @@ def header_texts(records: SourceRecords, header: str, purpose: str) -> tuple[lis
 
 def last_header(headers: Headers, name: str) -> bytes | None:
     """Return the value of the last header of this name; None if there is none."""
-    return next((value for header, value in reversed(headers) if header == name), None)
+    return dict(headers).get(name)
 
 
 def _decode(
