@@ -57,7 +57,7 @@ class EnricherStep(StatelessStep):
             problems = unreadable
             if (column := parsed.values.get(f"tables.{number}.key")) is not None:
                 keys = [None] * len(added)
-                for row, key in zip(parsed.records.tolist(), column.to_pylist(), strict=True):
+                for row, key in zip(parsed.records.tolist(), column.dictionary_decode().to_pylist(), strict=True):
                     keys[row] = key
             else:
                 texts, of_keys = record_key_texts(batch, lookup.encoding)

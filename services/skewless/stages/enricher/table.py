@@ -48,7 +48,7 @@ class Table:
         parsed = self.parser.parse(batch)
         unreadable = {row: reason.replace("values.", "enrich.tables.fields.", 1) for row, reason in parsed.invalid}
         problems = unreadable | unreadable_keys
-        columns = [parsed.values[name].to_pylist() for name in self._names]
+        columns = [parsed.values[name].dictionary_decode().to_pylist() for name in self._names]
         rows = dict(zip(parsed.records.tolist(), zip(*columns, strict=True), strict=True))
         lines = []
         for index, (key, value) in enumerate(zip(keys, batch.values, strict=True)):

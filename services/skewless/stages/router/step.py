@@ -239,7 +239,9 @@ class RouterStep(Step):
         keys = [key.encode() for key in key_batch.keys]
         headers = [schema_header(self._tuples.record_name)]
         encode, record_type = msgspec.json.encode, self._tuples.record_type
-        fields = zip(*(column.to_pylist() for column in tuples.columns[1:]), strict=True)
+        # Arrow converts texts without their dictionary 30 times as fast.
+        types = ((field.name, getattr(field.type, "value_type", field.type)) for field in tuples.schema)
+        fields = zip(*(column.to_pylist() for column in tuples.cast(pa.schema(types)).columns[1:]), strict=True)
         for worker, code, row in zip(workers.tolist(), key_batch.codes.tolist(), fields, strict=True):
             yield OutputRecord("worker-input", encode(record_type(*row)), keys[code], worker, headers=headers)
 

@@ -232,7 +232,7 @@ class SplitterStep(SourceSteps[TopicPartition], MultiInputStep):
 def _in_source_unit(array: pa.Array, value: ValueType) -> list[Any]:
     """Return values as they are in the source: numbers with decimals, or texts. Missing ones are None."""
     if value.kind == "text":
-        texts: list[Any] = array.to_pylist()
+        texts: list[Any] = array.dictionary_decode().to_pylist()
         return texts
     numbers = as_python(in_source_unit(array.fill_null(0).to_numpy(), value.decimals))
     return [number if valid else None for number, valid in zip(numbers, array.is_valid().to_pylist(), strict=True)]
