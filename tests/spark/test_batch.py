@@ -404,7 +404,7 @@ def test_batch_records_for_a_topic_have_the_bytes_of_the_stream(
     assert found == {(record.key, record.partition): record.value for record in expected}
 
 
-def test_batch_file_that_does_not_exist_is_named_without_options_and_codes_of_spark(
+def test_batch_file_that_does_not_exist_or_is_skipped_is_named_without_options_and_codes_of_spark(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     settings, missing = settings_of("localhost:1", "numbers", FORMATS["csv"][0]), tmp_path / "none.csv"
@@ -414,6 +414,14 @@ def test_batch_file_that_does_not_exist_is_named_without_options_and_codes_of_sp
     with pytest.raises(ConfigurationError) as missed:
         pipeline.batch(spark, missing)
     assert str(missed.value) == f"{missing}: no such file; check its name"
+    hidden, folder = tmp_path / "_b.csv", tmp_path / "_folder"
+    folder.mkdir()
+    for file in (hidden, folder / ".c.csv", folder / "d.csv"):
+        file.write_text("a,1\n")
+    assert kafka_source.of_files(spark, [str(folder)], settings).count() == 1
+    with pytest.raises(ConfigurationError) as skipped:
+        pipeline.batch(spark, hidden)
+    assert str(skipped.value) == f"{hidden}: Spark skips files whose names begin with _ or .; rename it"
     with pytest.raises(ConfigurationError) as refused:
         sk.Pipeline("t").batch(spark, tmp_path)
     assert "lines of files have no record keys" in str(refused.value)

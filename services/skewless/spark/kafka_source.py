@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import filterfalse
+from pathlib import Path
 
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,6 +28,8 @@ from skewless.spark.kafka_options import TopicRanges
 
 ERRORS = "__skewless.errors."
 """Prefix of the headers of dead letters."""
+HIDDEN = ("_", ".")
+"""Beginnings of the names of files that Spark skips."""
 _CODES_OF_SPARK = re.compile(r"^\[\w+(\.\w+)*\] |\.? SQLSTATE: \w+$")
 """The parts of an error of Spark that are not its text."""
 
@@ -74,14 +77,21 @@ def refused_of_source(records: DataFrame, settings: PipelineSettings) -> DataFra
 def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettings) -> DataFrame:
     """Read files with one record per line, plain or in a compression that Spark supports.
 
-    Raises ConfigurationError if a path does not exist, or if the pipeline reads more of a record than its value.
+    Raises ConfigurationError if a path does not exist or is that of a file that Spark skips, or if the pipeline reads
+    more of a record than its value.
     """
     if problems := list(_unknown_in_files(settings.splitter)):
         raise ConfigurationError(*problems)
+    reader = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true")
     try:
-        lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(list(paths))
+        lines = reader.text(list(paths))
+        # Spark reads a folder with such a name.
+        skipped = [path for path in paths if Path(path).name.startswith(HIDDEN) and not reader.text(path).inputFiles()]
     except (AnalysisException, IllegalArgumentException) as error:
         raise ConfigurationError(_text_of(error)) from None
+    if skipped:
+        names = ", ".join(path.removeprefix("file://") for path in skipped)
+        raise ConfigurationError(f"{names}: Spark skips files whose names begin with _ or .; rename it")
     return lines.select(
         F.col("_metadata.file_path").alias("source_partition"),
         F.col("_metadata.file_block_start").alias("block"),
