@@ -11,7 +11,7 @@ import pytest
 
 from helpers.kafka import STAGES, Feed, Pipeline, Source, Truth, differences, read, truth, zipf_records
 
-SEED, MOST, SPAN_S, RATE = 5, 1_000_000, 6_000, 1_500
+SEED, MOST, SPAN_S, RATE = 5, 400_000, 6_000, 600
 LATENESS_S = 20
 RANKS = 7
 
