@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from skewless.algorithms import int128
 from skewless.algorithms.int128 import Int128
-from skewless.algorithms.jit import jit
 from skewless.algorithms.value_type import VALUE
 
 Groups: TypeAlias = NDArray[np.int64]
@@ -247,17 +246,15 @@ def as_arrow(column: PartialColumn, partials: NDArray[Any]) -> pa.Array:
     return int128.to_arrow(partials) if isinstance(column, Int128Column) else pa.array(partials, column.type)
 
 
-@jit
 def _set_extremes(partials: Int128, numbers: Int128, group_of: Groups, minimum: bool) -> None:  # noqa: FBT001
-    """Replace each partial that a number of its group is less (or more) than."""
-    for row in range(len(group_of)):
-        group = group_of[row]
-        low, high = numbers[row, 0], numbers[row, 1]
-        # Adding 2^63 makes the order of the low words that of unsigned numbers.
-        own, other = low ^ _SIGN_BIT, partials[group, 0] ^ _SIGN_BIT
-        is_less = high < partials[group, 1] or (high == partials[group, 1] and own < other)
-        if is_less == minimum:
-            partials[group, 0], partials[group, 1] = low, high
+    """Replace the partials of groups by the smallest (or largest) number of each group."""
+    replace_at = np.minimum.at if minimum else np.maximum.at
+    replace_at(partials[:, 1], group_of, numbers[:, 1])
+    rows = np.flatnonzero(numbers[:, 1] == partials[group_of, 1])
+    # Adding 2^63 makes the order of the low words that of unsigned numbers.
+    low = np.full(len(partials), _INT64.max if minimum else _INT64.min)
+    replace_at(low, group_of[rows], numbers[rows, 0] ^ _SIGN_BIT)
+    partials[group_of, 0] = low[group_of] ^ _SIGN_BIT
 
 
 def _sums(numbers: NDArray[np.int64], group_of: Groups, groups: int) -> NDArray[np.int64]:

@@ -16,9 +16,12 @@ import sys
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.in_memory import InMemoryPipeline
 from skewless.wire.record import OutputRecord
-document = {"name": "p", "source": {"topic": "t"}, "splitter": {"key": {"field": "key"}, "time": {"field": "time"}}}
-settings = PipelineSettings.model_validate(document | {"router": {"grouping": "key", "workers": 4}})
-record = OutputRecord("t", b'{"key": "a", "time": 1767225600}', partition=0, timestamp=1767225600000)
+splitter = {"key": {"field": "key"}, "time": {"field": "time"}, "values": {"price": {"field": "price"}}}
+names = ("first", "last", "distinct", "quantile", "largest", "stddev", "mean")
+document = {"name": "p", "source": {"topic": "t"}, "splitter": splitter, "router": {"grouping": "key", "workers": 4}}
+document["aggregator"] = {"aggregates": [{name: "price"} for name in names]}
+settings = PipelineSettings.model_validate(document)
+record = OutputRecord("t", b'{"key": "a", "time": 1767225600, "price": 5}', partition=0, timestamp=1767225600000)
 written = InMemoryPipeline(settings).process([record], now=1767225600000, end=True)
 print(len(written["aggregates"]), "numba" in sys.modules)
 """
@@ -41,6 +44,6 @@ def test_by_worker_tuples_of_a_worker_are_ordered_by_key_and_time(keys: int) -> 
         assert len(part["key"].dictionary) == len(set(codes[own].tolist()))
 
 
-def test_router_by_key_needs_no_numba() -> None:
+def test_pipeline_by_key_with_any_aggregate_needs_no_numba() -> None:
     done = subprocess.run([sys.executable, "-c", ROUTE], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "False"]
