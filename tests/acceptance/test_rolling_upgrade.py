@@ -34,7 +34,7 @@ pytestmark = pytest.mark.thorough
 
 PARTITIONS = 4
 LATENESS_S = 20
-RATE = int(os.environ.get("SKEWLESS_RATE", "500"))
+RATE = int(os.environ.get("SKEWLESS_RATE", "200"))
 MOST = 2_000 * RATE
 """Upper bound of the records of a feed. The feed ends when all stages were replaced."""
 FAST_SPAN_S = 24_000
