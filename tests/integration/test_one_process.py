@@ -62,7 +62,7 @@ def tested(broker: str, tmp_path: Path, source: Source) -> Pipeline:
 
 
 def endless(source: Source) -> Feed[Sent]:
-    return Feed(source, zipf_records(1_000_000, 4, seed=3, span_s=6_000), rate=1_500)
+    return Feed(source, zipf_records(400_000, 4, seed=3, span_s=6_000), rate=600)
 
 
 def failures(broker: str, tested: Pipeline) -> list[str]:
