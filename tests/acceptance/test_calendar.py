@@ -26,7 +26,19 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 
 import skewless
-from helpers.kafka import STAGES, Pipeline, Record, Sent, Source, ends, read, topics_partitions, truth, zipf_records
+from helpers.kafka import (
+    SLOW_FETCHES,
+    STAGES,
+    Pipeline,
+    Record,
+    Sent,
+    Source,
+    ends,
+    read,
+    topics_partitions,
+    truth,
+    zipf_records,
+)
 from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.lab.local import child_process
@@ -436,7 +448,7 @@ def test_pipeline_over_a_week_with_kills_retention_and_more_partitions_writes_ea
             "closed_window_retention_s": 86_400,
         },
         transport={"commit_interval_s": COMMIT_S, "session_timeout_s": SESSION_S},
-        kafka={"options": {"topic.metadata.refresh.interval.ms": 1_000}},
+        kafka={"options": {**SLOW_FETCHES, "topic.metadata.refresh.interval.ms": 1_000}},
     )
     random = np.random.default_rng(29)
     sent: list[Sent] = []
