@@ -285,7 +285,7 @@ class ValueSettings(SettingsModel):
     times: FieldRef | None = Field(
         None,
         description="Second field: the value is the product of both, multiplied as decimals and rounded once. As "
-        "`field`.",
+        "`field`. Both fields have at most 1,000 characters.",
     )
     kind: Kind = Field(
         "number",

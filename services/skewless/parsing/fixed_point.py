@@ -23,6 +23,8 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 """Numbers and products have all their digits."""
 _LARGEST_EXPONENT = 30
 """Larger numbers are beyond every limit. They are not converted to integers, which takes long for a large exponent."""
+_FACTOR_CHARACTERS = 1_000
+"""Maximum characters of a factor. All elements of a list may share one, and a product has the digits of both."""
 _DOUBLE_DIGITS = 15
 _LARGEST_EXACT = 2**52
 """A number of at most 15 digits has a double of its own. So has one of less than this many units of its last digit."""
@@ -73,7 +75,8 @@ class FixedPoint:
     ) -> Converted:
         """Return round(x * y * 10**decimals) for each pair.
 
-        The values of numbers are those of `convert`. The product is exact before it is rounded.
+        The values of numbers are those of `convert`. The product is exact before it is rounded. A pair fails if its
+        product is not within the limit, or if a factor has more than 1,000 characters.
         """
         certain = Converted(np.zeros(len(column), np.int64), list(range(len(column))), 0)
         left, right = _as_integers(column), _as_integers(factors)
@@ -246,7 +249,9 @@ def _as_decimal(entry: Scalar) -> Decimal | None:
 
 
 def _product(entry: Scalar, factor: Scalar) -> Decimal | None:
-    """Return the exact product of two entries; None if one is not a number."""
+    """Return the exact product of two entries; None if one is not a number, or is too long."""
+    if any(isinstance(each, str) and len(each) > _FACTOR_CHARACTERS for each in (entry, factor)):
+        return None
     left, right = _as_decimal(entry), _as_decimal(factor)
     return None if left is None or right is None else _EXACT.multiply(left, right)
 

@@ -31,6 +31,7 @@ RUN = 5_000
 JSON: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
 TAGS: dict[str, Any] = {"key": {"field": "h[]"}}
 SHARED: dict[str, Any] = {"key": {"field": "h[]"}, "value": {"field": "v"}}
+PRODUCTS: dict[str, Any] = {"key": {"field": "h[].k"}, "value": {"field": "v", "times": "h[].n"}}
 CSV: dict[str, Any] = {
     "format": {"name": "csv", "quoting": True},
     "key": {"field": 0},
@@ -52,6 +53,7 @@ GOOD: Mapping[str, tuple[dict[str, Any], bytes]] = {
     "json": (JSON, b'{"k":"a","v":1,"t":1}'),
     "tags": (TAGS, b'{"h":["a"]}'),
     "shared": (SHARED, b'{"v":1,"h":["a"]}'),
+    "products": (PRODUCTS, b'{"v":1,"h":[{"k":"a","n":1}]}'),
     "csv": (CSV, b"a,1,1"),
     "tsv": (TSV, b"a\t1"),
     "text": (TEXT, b"a"),
@@ -89,6 +91,10 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
     "many lists": ("tags", filled(b'{"h":[', b"[],", b"[]]}")),
     "many elements with one long text": ("shared", filled(b'{"v":"' + LONG + b'","h":["a"', b',"a"', b"]}")),
     "many elements with one long number": ("shared", filled(b'{"v":' + LONG + b',"h":["a"', b',"a"', b"]}")),
+    "many factors of one long number": (
+        "products",
+        filled(b'{"v":' + LONG + b',"h":[{"k":"a","n":1}', b',{"k":"a","n":2}', b"]}"),
+    ),
     "csv: quotes": ("csv", filled(b"", b'"', b"")),
     "csv: an open quote": ("csv", filled(b'"', b",", b"")),
     "csv: quoted quotes": ("csv", filled(b'"', b'""', b'",1,1')),
@@ -152,7 +158,7 @@ def test_format_parser_oversized_record_is_refused_alone_in_bounded_time_and_mem
 @pytest.mark.parametrize(("form", "bomb"), BOMBS.values(), ids=BOMBS)
 def test_format_parser_oversized_record_has_a_short_reason_without_its_content(form: str, bomb: bytes) -> None:
     ((_, reason),) = parse(GOOD[form][0], bomb).invalid
-    assert len(reason) < 60
+    assert len(reason) < 80
 
 
 @pytest.mark.parametrize("form", GOOD)
