@@ -7,6 +7,7 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -238,3 +239,23 @@ def test_product_of_any_numbers_has_all_digits_of_their_texts(pairs: list[tuple[
     settings = {"key": {"field": "k"}, "value": {"field": "x", "times": "y", "decimals": decimals}}
     assert parsed_values(settings, [f'{{"k":"a","x":{x},"y":"{y}"}}' for x, y in pairs]) == expected
     assert parsed_values(settings, [f'{{"k":"a","x":{x},"y":{y}}}' for x, y in pairs]) == expected
+
+
+@given(pairs=st.lists(st.tuples(json_numbers(), json_numbers()), min_size=1, max_size=4), data=st.data())
+def test_product_of_a_record_with_a_long_number_does_not_depend_on_its_batch(
+    pairs: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    """A long text is invalid, and a long number is read as a double, in whatever way the batch is converted."""
+    zeros = data.draw(st.integers(990, 1_010))
+    long = f"{data.draw(st.integers(1, 9))}.{'0' * zeros}{data.draw(st.sampled_from(['', '1']))}"
+    settings = ParsingSettings.model_validate({"key": {"field": "k"}, "value": {"field": "x", "times": "y"}})
+    for quote in ("", '"'):
+        records = [f'{{"k":"a","x":{quote}{x}{quote},"y":{y}}}'.encode() for x, y in (*pairs, (long, "2.5"))]
+        alone, batch = (
+            RecordParser(settings).parse(RecordColumns.of_values(part, np.zeros(len(part), np.int64)))
+            for part in (records[-1:], records)
+        )
+        assert (dict(alone.invalid).get(0) is None) == (len(long) <= 1_000 or not quote)
+        assert dict(batch.invalid).get(len(pairs)) == dict(alone.invalid).get(0)
+        is_last = batch.records == len(pairs)
+        assert batch.values["value"].filter(pa.array(is_last)).to_pylist() == alone.values["value"].to_pylist()

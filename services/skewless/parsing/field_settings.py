@@ -285,7 +285,7 @@ class ValueSettings(SettingsModel):
     times: FieldRef | None = Field(
         None,
         description="Second field: the value is the product of both, multiplied as decimals and rounded once. As "
-        "`field`. Both fields have at most 1,000 characters.",
+        "`field`. A text of more than 1,000 characters is invalid, and a number of JSON of more is read as a double.",
     )
     kind: Kind = Field(
         "number",

@@ -24,7 +24,8 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 _LARGEST_EXPONENT = 30
 """Larger numbers are beyond every limit. They are not converted to integers, which takes long for a large exponent."""
 _FACTOR_CHARACTERS = 1_000
-"""Maximum characters of a factor. All elements of a list may share one, and a product has the digits of both."""
+"""Maximum characters of a factor with all its digits. All elements of a list may share one, and each product has the
+digits of both."""
 _DOUBLE_DIGITS = 15
 _LARGEST_EXACT = 2**52
 """A number of at most 15 digits has a double of its own. So has one of less than this many units of its last digit."""
@@ -75,15 +76,16 @@ class FixedPoint:
     ) -> Converted:
         """Return round(x * y * 10**decimals) for each pair.
 
-        The values of numbers are those of `convert`. The product is exact before it is rounded. A pair fails if its
-        product is not within the limit, or if a factor has more than 1,000 characters.
+        The values of numbers are those of `convert`. The product is exact before it is rounded. A text of more than
+        1,000 characters fails, and a double whose text is longer has the value of its shortest decimal form.
         """
+        column, factors = _without_long(column), _without_long(factors)
         certain = Converted(np.zeros(len(column), np.int64), list(range(len(column))), 0)
         left, right = _as_integers(column), _as_integers(factors)
         if left is not None and right is not None:
             certain = self._small_products(*left, *right)
         remaining = certain.failed
-        pairs = zip(_entries(column, remaining, reread), _entries(factors, remaining, reread_factors), strict=True)
+        pairs = zip(_factors(column, remaining, reread), _factors(factors, remaining, reread_factors), strict=True)
         return self._convert_each([_product(*pair) for pair in pairs], certain)
 
     def _small_products(
@@ -249,11 +251,24 @@ def _as_decimal(entry: Scalar) -> Decimal | None:
 
 
 def _product(entry: Scalar, factor: Scalar) -> Decimal | None:
-    """Return the exact product of two entries; None if one is not a number, or is too long."""
-    if any(isinstance(each, str) and len(each) > _FACTOR_CHARACTERS for each in (entry, factor)):
-        return None
+    """Return the exact product of two entries; None if one is not a number."""
     left, right = _as_decimal(entry), _as_decimal(factor)
     return None if left is None or right is None else _EXACT.multiply(left, right)
+
+
+def _without_long(column: Sequence[Scalar]) -> Sequence[Scalar]:
+    """Return a column with an empty text, which is not a number, in place of each text that is too long."""
+    types = set(map(type, column))
+    if str not in types or (types == {str} and max(map(len, cast("Sequence[str]", column))) <= _FACTOR_CHARACTERS):
+        return column
+    return ["" if isinstance(entry, str) and len(entry) > _FACTOR_CHARACTERS else entry for entry in column]
+
+
+def _factors(column: Sequence[Scalar], indices: Sequence[int], reread: Reread | None) -> Sequence[Scalar]:
+    """Return the entries at these indices, read again as `_entries`, except those with long texts."""
+    entries = _entries(column, indices, reread)
+    is_long = (isinstance(entry, str) and len(entry) > _FACTOR_CHARACTERS for entry in entries)
+    return [column[i] if long else entry for i, entry, long in zip(indices, entries, is_long, strict=True)]
 
 
 def _entries(column: Sequence[Scalar], indices: Sequence[int], reread: Reread | None) -> Sequence[Scalar]:

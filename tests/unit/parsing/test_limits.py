@@ -95,6 +95,10 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
         "products",
         filled(b'{"v":' + LONG + b',"h":[{"k":"a","n":1}', b',{"k":"a","n":2}', b"]}"),
     ),
+    "many factors of one long text": (
+        "products",
+        filled(b'{"v":"' + LONG + b'","h":[{"k":"a","n":1}', b',{"k":"a","n":2}', b"]}"),
+    ),
     "csv: quotes": ("csv", filled(b"", b'"', b"")),
     "csv: an open quote": ("csv", filled(b'"', b",", b"")),
     "csv: quoted quotes": ("csv", filled(b'"', b'""', b'",1,1')),
