@@ -22,7 +22,7 @@ from skewless import topology
 from skewless.algorithms.join.held_records import BLOCK_OFFSETS, Records, records_of
 from skewless.algorithms.partials import to_partials
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
-from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
+from skewless.algorithms.windowing.window import CHUNK_ROWS, COMPACTION_THRESHOLD
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.in_memory import InMemoryPipeline
@@ -300,11 +300,12 @@ class _Span:
             return _WriteRate(0.0)
         row_bytes = sums.bytes / sums.rows
         rows = self.load.distinct_keys(self.length_s)
-        commits = min(COMPACTION_THRESHOLD, self.length_s / self.interval_s)
-        rows_of_changes = self.load.distinct_keys(self.interval_s) * commits
+        changed_rows = self.load.distinct_keys(self.interval_s)
+        commits = max(COMPACTION_THRESHOLD, rows / (changed_rows + CHUNK_ROWS))
         per_s = sums.bytes / seconds
-        if commits == COMPACTION_THRESHOLD:
-            per_s += self.overlap * rows * row_bytes / (COMPACTION_THRESHOLD * self.interval_s)
+        if commits * self.interval_s <= self.length_s:
+            per_s += self.overlap * rows * row_bytes / (commits * self.interval_s)
+        rows_of_changes = changed_rows * min(commits, self.length_s / self.interval_s)
         return _WriteRate(per_s, state=self.kept * (rows + rows_of_changes) * row_bytes)
 
 

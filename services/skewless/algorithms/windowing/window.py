@@ -28,9 +28,10 @@ Chunks
 ======
 
 State is stored as chunks in a compacted changelog topic. A chunk has the rows that one flush merged into one window.
-Its key is (window, ChunkId), and a window is the merge of its current chunks. A window with many chunks is compacted:
-all its rows are written as new chunks, and tombstones delete the previous ones. The cost of a restore is therefore
-proportional to the size of the state. Rows that are too large for a record are split into several chunks.
+Its key is (window, ChunkId), and a window is the merge of its current chunks. A window is compacted when it has many
+chunks with together as many rows as itself: all its rows are written as new chunks, and tombstones delete the previous
+ones. The cost of a restore is therefore proportional to the size of the state, and so is the cost of compaction to the
+number of changes. Rows that are too large for a record are split into several chunks.
 
 Chunks are numbered in write order. No number is used twice in a window, so that no chunk overwrites another one.
 Tombstones are written after all chunks that replace the deleted ones, and the last chunk is deleted first. Each
@@ -60,7 +61,12 @@ from skewless.algorithms.keyed_table import Changes, KeyedTable
 from skewless.algorithms.record_size import split_by_size
 
 COMPACTION_THRESHOLD = 32
-"""A window is compacted when it has this many chunks of flushes, and at least as many as compacted chunks."""
+"""A window is compacted when it has this many chunks of flushes, and at least as many as compacted chunks.
+
+These chunks also have as many rows as the window. So a large window with few changes is not written again and again.
+"""
+CHUNK_ROWS = 64
+"""A chunk counts as this many rows more: about what it costs to read it, to merge it and to delete it."""
 PORTION_ROWS = 65_536
 """Maximum rows that are copied at once, to write or emit them."""
 PORTION_BYTES = 32 * 2**20
@@ -375,6 +381,8 @@ class Window:
     state: WindowState
     chunks: list[ChunkId] = field(default_factory=list)
     """Its chunks in write order."""
+    uncompacted_rows: int = 0
+    """Rows of those that no compaction wrote, and CHUNK_ROWS for each."""
     rows: Rows | None = None
     """Its rows; None if they are not in memory."""
 
@@ -395,18 +403,25 @@ class Window:
     def write(self, changed: Tables, everything: Callable[[], Tables], *, compact: bool = False) -> Iterator[Chunk]:
         """Yield the changed rows as chunks, or all rows to compact, followed by tombstones of the previous chunks."""
         previous = self.chunks
-        uncompacted = sum(not chunk.compacted for chunk in previous)
-        is_long = uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
-        compact = is_long or (compact and bool(previous))
+        compact = self._is_long() or (compact and bool(previous))
         numbers = itertools.count(self.next_chunk + compact)
         self.chunks = [] if compact else previous.copy()
+        self.uncompacted_rows = 0 if compact else self.uncompacted_rows
         for table, deferred in everything() if compact else changed:
             for part in split_by_size(table):
                 chunk = ChunkId(next(numbers), compact, deferred)
                 self.chunks.append(chunk)
+                self.uncompacted_rows += 0 if compact else CHUNK_ROWS + part.num_rows
                 yield Chunk(self.start, chunk, part)
         if compact:
             yield from self.tombstones(previous)
+
+    def _is_long(self) -> bool:
+        """Return whether a restore of all chunks costs much more than one of a compacted window."""
+        if self.uncompacted_rows < len(self.rows or ()):
+            return False
+        uncompacted = sum(not chunk.compacted for chunk in self.chunks)
+        return uncompacted >= max(COMPACTION_THRESHOLD, len(self.chunks) - uncompacted)
 
     def tombstones(self, chunks: Sequence[ChunkId]) -> Iterator[Chunk]:
         """Yield the records that delete chunks."""

@@ -13,6 +13,7 @@ from skewless.algorithms.aggregates import PartialColumn
 from skewless.algorithms.partials import merge_partials
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window import (
+    CHUNK_ROWS,
     EMIT_COUNT,
     Chunk,
     ChunkId,
@@ -149,7 +150,7 @@ class WindowStore:
             return
         self._add(window)
         if not self._is_closed(start):
-            window.rows = self._new_rows(current_chunks(chunks))
+            self._load(window, chunks)
             window.rows.emit_at = NEVER  # the time of the last emission is unknown
             window.state = WindowState.DEFERRED if len(window.rows.deferred) else WindowState.OPEN
 
@@ -162,9 +163,18 @@ class WindowStore:
         if must_load:
             window = self._windows[start]
             window.apply(WindowEvent.REOPEN)
-            window.chunks, window.rows = sorted(chunks), self._new_rows(current_chunks(chunks))
+            self._load(window, chunks)
             self._loaded[start] = window
         return must_load
+
+    def _load(self, window: Window, chunks: Mapping[ChunkId, pa.Table | None]) -> None:
+        window.chunks, current = sorted(chunks), current_chunks(chunks)
+        window.rows = self._new_rows(current)
+        window.uncompacted_rows = sum(
+            CHUNK_ROWS + (0 if table is None else table.num_rows)
+            for chunk, table in current.items()
+            if not chunk.compacted
+        )
 
     def _is_unloaded(self, start: int) -> bool:
         return start in self._windows and self._windows[start].state is WindowState.CLOSED

@@ -89,6 +89,22 @@ def test_window_store_400_000_keys_are_written_and_compacted_in_bounded_records(
     assert counts(log) == dict.fromkeys(keys, 1) | {keys[0]: COMPACTION_THRESHOLD + 1}
 
 
+def test_window_store_large_window_with_few_changes_is_compacted_after_as_many_rows_as_it_has() -> None:
+    keys, log, made = [f"key-{number}" for number in range(10_000)], Log(), windows()
+    write(log, flush(made, keys))
+    compactions = []
+    for number in range(500):
+        if number % 100 == 99:
+            made = windows()
+            made.restore(0, log)
+        chunks = flush(made, keys[:36])
+        write(log, chunks)
+        compactions += [number] * any(chunk.id.compacted and chunk.table is not None for chunk in chunks)
+    # 36 changed rows count as 100, so 100 chunks as the 10,000 rows. The first chunk already has all of them.
+    assert compactions == list(range(COMPACTION_THRESHOLD - 1, 500, 101))
+    assert counts(log) == dict.fromkeys(keys[36:], 1) | dict.fromkeys(keys[:36], 501)
+
+
 def test_window_store_with_another_retention_after_a_restart_keeps_expired_windows_expired() -> None:
     def partials(time: int) -> pa.Table:
         return pa.table({"pane": [time], "key": ["a"], "count": [1]})
