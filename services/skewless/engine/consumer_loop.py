@@ -53,7 +53,7 @@ from skewless.errors import (
 )
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.consumer.membership import GroupMembership
-from skewless.kafka.consumer.options import consumer_options
+from skewless.kafka.consumer.options import CO_PARTITIONED, consumer_options
 from skewless.kafka.consumer.topic_ids import ReadTopicIds
 from skewless.kafka.consumer.unreadable_records import RetriedRecords, is_unreadable
 from skewless.kafka.settings import METADATA_INTERVAL_MS
@@ -110,7 +110,7 @@ class ConsumerThread(threading.Thread):
             runtime.group,
             runtime.group_instance_id,
             end_of_partition=runtime.end_of_partition,
-        )
+        ) | (CO_PARTITIONED if len(inputs) > 1 else {})
         # At the interval at which the consumer looks for new partitions.
         look_interval_ms = float(str(options[METADATA_INTERVAL_MS]))
         self._look_interval_s = look_interval_ms / 1000 if look_interval_ms > 0 else math.inf

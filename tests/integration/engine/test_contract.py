@@ -138,9 +138,31 @@ async def test_executor_rebalances_neither_lose_nor_repeat_records(harness: Harn
             # The members get their partitions one after the other, so the test waits for both.
             await until(lambda: len(first.copied) == len(second.copied) == 2)
             await copied(harness, 2 * RECORDS)
+            assert [set(first.copied), set(second.copied)] == [{0, 2}, {1, 3}], "the first ones are the workers in use"
         harness.fill(RECORDS, start=2 * RECORDS)
         # The second member is static: its partitions stay assigned to it until its session ends.
         await copied(harness, 3 * RECORDS)
+
+
+async def test_executor_beside_a_process_of_an_earlier_version_has_a_range_of_partitions(harness: Harness) -> None:
+    """Until the last process of a version before 0.6.4 is replaced, the group uses the strategy of that version."""
+    step, over = Copy(), threading.Event()
+    group, instance = f"{harness.prefix}-copy", f"{harness.prefix}-copy-1"
+    options = {"group.id": group, "group.instance.id": instance, "partition.assignment.strategy": "range"}
+    earlier = confluent_kafka.Consumer({"bootstrap.servers": harness.bootstrap, **options})
+
+    def poll() -> None:
+        earlier.subscribe([harness.topic("in")])
+        while not over.is_set():
+            earlier.poll(0.1)
+        earlier.close()
+
+    async with running(harness.wiring(step)):
+        await until(lambda: len(step.copied) == 4)
+        polls = asyncio.create_task(asyncio.to_thread(poll))
+        await until(lambda: set(step.copied) == {0, 1})
+        over.set()
+        await polls
 
 
 @pytest.mark.thorough

@@ -13,6 +13,8 @@ LONGEST_FETCH_S, SHORTEST_FETCH_S = 0.05, 0.01
 NOT_A_MEMBER = {"enable.auto.commit": False, "session.timeout.ms": 1}
 """Options of a consumer that does not join its group, and so has no session. librdkafka nevertheless requires that
 `max.poll.interval.ms` is not less than the session timeout, whose default exceeds that of a stage."""
+CO_PARTITIONED = {"partition.assignment.strategy": "range"}
+"""Options of a consumer that must get the same partitions of all its topics."""
 
 
 def _fetch_wait_s(transport: TransportSettings) -> float:
@@ -51,6 +53,8 @@ def consumer_options(
         "enable.partition.eof": end_of_partition,
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
-        "partition.assignment.strategy": "range",
+        # The workers in use have the first partitions. In ranges, the first processes would get all of them. A group
+        # uses the first strategy that all members have: versions before 0.6.4 have range only.
+        "partition.assignment.strategy": "roundrobin,range",
         "logger": librdkafka_logger(),
     }
