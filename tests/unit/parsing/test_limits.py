@@ -31,7 +31,7 @@ RUN = 5_000
 JSON: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
 TAGS: dict[str, Any] = {"key": {"field": "h[]"}}
 SHARED: dict[str, Any] = {"key": {"field": "h[]"}, "value": {"field": "v"}}
-PRODUCTS: dict[str, Any] = {"key": {"field": "h[].k"}, "value": {"field": "v", "times": "h[].n"}}
+PRODUCTS: dict[str, Any] = {"key": {"field": "h[].n"}, "value": {"field": "v", "times": "h[].n"}}
 CSV: dict[str, Any] = {
     "format": {"name": "csv", "quoting": True},
     "key": {"field": 0},
@@ -53,7 +53,7 @@ GOOD: Mapping[str, tuple[dict[str, Any], bytes]] = {
     "json": (JSON, b'{"k":"a","v":1,"t":1}'),
     "tags": (TAGS, b'{"h":["a"]}'),
     "shared": (SHARED, b'{"v":1,"h":["a"]}'),
-    "products": (PRODUCTS, b'{"v":1,"h":[{"k":"a","n":1}]}'),
+    "products": (PRODUCTS, b'{"v":1,"h":[{"n":1}]}'),
     "csv": (CSV, b"a,1,1"),
     "tsv": (TSV, b"a\t1"),
     "text": (TEXT, b"a"),
@@ -93,11 +93,11 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
     "many elements with one long number": ("shared", filled(b'{"v":' + LONG + b',"h":["a"', b',"a"', b"]}")),
     "many factors of one long number": (
         "products",
-        filled(b'{"v":' + LONG + b',"h":[{"k":"a","n":1}', b',{"k":"a","n":2}', b"]}"),
+        filled(b'{"v":0.5' + b"0" * (LIMIT // 2) + b'1,"h":[{"n":1}', b',{"n":2},{"n":1}', b"]}"),
     ),
     "many factors of one long text": (
         "products",
-        filled(b'{"v":"' + LONG + b'","h":[{"k":"a","n":1}', b',{"k":"a","n":2}', b"]}"),
+        filled(b'{"v":"0.5' + b"0" * (LIMIT // 2) + b'1","h":[{"n":1}', b',{"n":2},{"n":1}', b"]}"),
     ),
     "csv: quotes": ("csv", filled(b"", b'"', b"")),
     "csv: an open quote": ("csv", filled(b'"', b",", b"")),
@@ -144,7 +144,7 @@ def test_expressions_long_run_of_a_character_takes_linear_time() -> None:
 @pytest.mark.parametrize(("form", "bomb"), BOMBS.values(), ids=BOMBS)
 def test_format_parser_oversized_record_is_refused_alone_in_bounded_time_and_memory(form: str, bomb: bytes) -> None:
     settings, good = GOOD[form]
-    parse(settings, good)  # the parser is created once, so its memory is not a cost of the record
+    keys = parse(settings, good, good).keys  # the parser is created once, so its memory is not a cost of the record
     began = time.process_time()
     tracemalloc.start()
     try:
@@ -155,7 +155,7 @@ def test_format_parser_oversized_record_is_refused_alone_in_bounded_time_and_mem
     assert time.process_time() - began < CPU_S
     assert peak < MEMORY
     assert [index for index, _ in parsed.invalid] == [1]
-    assert parsed.keys == ["a", "a"]
+    assert parsed.keys == keys
     assert parsed.records.tolist() == [0, 2]
 
 

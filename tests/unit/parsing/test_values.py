@@ -279,6 +279,16 @@ numbers = st.one_of(
 )
 
 
+def test_products_of_a_number_with_more_than_1000_characters_have_its_double_and_a_text_is_refused() -> None:
+    settings = {"key": {"field": "k"}, "value": {"field": "x", "times": "y"}}
+    above_one = {length: "1." + "0" * (length - 3) + "1" for length in (1_000, 1_001)}
+    for number, product in ((above_one[1_000], 3), (above_one[1_001], 2)):  # of exactly 2.5, half to even
+        for x, y in ((number, "2.5"), ("2.5", number)):
+            assert parse(settings, f'{{"k":"a","x":{x},"y":{y}}}'.encode()).values["value"].to_pylist() == [product]
+            parsed = parse(settings, f'{{"k":"a","x":"{x}","y":"{y}"}}'.encode())
+            assert len(parsed.invalid) == (product == 2)
+
+
 @given(pairs=st.lists(st.tuples(numbers, numbers), max_size=8), decimals=st.integers(0, 4))
 def test_products_of_any_numbers_are_exact_and_rounded_once(pairs: list[tuple[Any, Any]], decimals: int) -> None:
     found, problems, _ = products([x for x, _ in pairs], [y for _, y in pairs], decimals)
