@@ -152,8 +152,9 @@ def test_join_pairs_of_one_id_take_linear_time() -> None:
         assert answered.num_rows == count
         return process_time() - started
 
-    # With 8 times the records, quadratic time would be 64 times as long.
-    assert run_over(160_000) < 32 * min(run_over(20_000) for _ in range(2))
+    # 16 times the records take about 18 times as long, and 40 times if records never expire. Other processes may
+    # delay one of the two runs, but not again and again.
+    assert any(run_over(320_000) < 27 * run_over(20_000) for _ in range(3))
 
 
 def test_join_answer_invalid_records_are_counted_by_reason(spark: SparkSession) -> None:
