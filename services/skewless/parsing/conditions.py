@@ -67,8 +67,9 @@ class Condition:
 
 def _kind(entry: Any) -> object:
     """Return what all entries that meet the same conditions as this one have in common. No text is such an object."""
-    # The type counts: 1 is not true. The text of a zero counts: 0.0 is not -0.0.
-    return (type(entry), entry or str(entry)) if isinstance(entry, int | float) else type(entry)
+    # The type counts: 1 is not true. The text of a zero counts: 0.0 is not -0.0. The texts of a package's format may be
+    # of a class derived from `str`.
+    return (type(entry), entry or str(entry)) if isinstance(entry, str | int | float) else type(entry)
 
 
 def _equals_any(operands: Sequence[Operand]) -> Callable[[Scalar], bool]:

@@ -70,6 +70,14 @@ def test_condition_each_entry_alone_gives_the_result_of_any_column(operators: di
     assert condition.meets(column[::-1]) == alone[::-1]
 
 
+def test_condition_texts_of_a_class_of_their_own_are_compared_one_by_one() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    condition = Condition(ConditionSettings.model_validate({"field": "f", "is": "DE"}))
+    assert condition.meets([Text("FR"), Text("DE"), "DE", Text(""), Text("FR")]) == [False, True, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("condition", "problem"),
     [
