@@ -116,3 +116,16 @@ def test_result_that_is_not_finite_is_null_in_json_and_in_spark(
 def test_result_of_a_built_in_aggregate_is_never_null(name: str) -> None:
     (field,) = results(name)
     assert not field.can_be_null
+
+
+@pytest.mark.parametrize("can_be_null", [True, False])
+@pytest.mark.parametrize("result_type", [pa.int64(), pa.float64()], ids=str)
+def test_aggregate_that_sets_whether_results_can_be_null_when_it_is_created_decides_it(
+    result_type: pa.DataType, *, can_be_null: bool
+) -> None:
+    class Own(Float):
+        def __init__(self) -> None:
+            super().__init__([], result_type)
+            self.can_be_null = can_be_null
+
+    assert ResultField("own", Own(), ValueType()).can_be_null == can_be_null

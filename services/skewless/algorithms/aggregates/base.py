@@ -10,6 +10,7 @@ exact and does not depend on the order of its terms. For the same reason there i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
@@ -67,8 +68,8 @@ class Aggregate:
         """Return the type of a result: int64, float64, decimal128(38, decimals), string, bool, or a list of one."""
         return pa.decimal128(38, decimals) if decimals else pa.int64()
 
-    @property
-    def can_be_null(self) -> bool:
+    @cached_property
+    def can_be_null(self) -> bool:  # not a property, because `__init__` of a subclass may set it
         """Whether a group with values may have no result.
 
         By default it may if results are floats: those that are NaN or infinite become null, because JSON has neither.
