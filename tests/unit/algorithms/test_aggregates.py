@@ -112,6 +112,12 @@ def test_result_that_is_not_finite_is_null_in_json_and_in_spark(
         assert msgspec.json.decode(encode_json(record_type("a", 0, 1, result, 0)), type=record_type).ratio == result
 
 
+def test_result_that_is_a_list_with_null_beside_finite_numbers_stays() -> None:
+    field = ResultField("ratio", Float([[0.5, None], [None, inf], [None]], pa.list_(pa.float64())), ValueType())
+    partials = {column.name: np.ones(3, np.int64) for column in field.columns}
+    assert field.to_python(partials) == field.to_arrow(partials).to_pylist() == [[0.5, None], None, [None]]
+
+
 @pytest.mark.parametrize("name", ["count", "sum", "min", "max", "mean", "quantile"])
 def test_result_of_a_built_in_aggregate_is_never_null(name: str) -> None:
     (field,) = results(name)

@@ -86,10 +86,14 @@ class ResultField:
 
 
 def _without_infinite(results: list[Any], *, lists: bool) -> list[Any]:
-    """Return floats or lists of floats, with None in place of NaN, of an infinite number, and of a list with one."""
+    """Return floats or lists of floats, with None in place of NaN, of an infinite number, and of a list with either."""
     if not lists:
         return [None if each is None or not math.isfinite(each) else each for each in results]
-    return [None if each is None or None in each or not all(map(math.isfinite, each)) else each for each in results]
+    return [None if each is None or not all(map(_is_finite_or_null, each)) else each for each in results]
+
+
+def _is_finite_or_null(item: float | None) -> bool:
+    return item is None or math.isfinite(item)
 
 
 def _column_of(column: PartialColumn, value: ValueType) -> PartialColumn:
