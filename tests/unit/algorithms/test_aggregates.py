@@ -17,6 +17,7 @@ from skewless.algorithms.aggregates import (
     Aggregate,
     FixedPointResults,
     Partials,
+    ResultCondition,
     ResultField,
     Results,
     as_python,
@@ -116,6 +117,30 @@ def test_result_that_is_a_list_with_null_beside_finite_numbers_stays() -> None:
     field = ResultField("ratio", Float([[0.5, None], [None, inf], [None]], pa.list_(pa.float64())), ValueType())
     partials = {column.name: np.ones(3, np.int64) for column in field.columns}
     assert field.to_python(partials) == field.to_arrow(partials).to_pylist() == [[0.5, None], None, [None]]
+
+
+@pytest.mark.parametrize(
+    ("computed", "result_type", "expected"),
+    [
+        ([np.float64(0.5), None, 1.5, np.float64(nan)], pa.float64(), [0.5, None, 1.5, None]),
+        ([np.int64(2**60), 1], pa.int64(), [2**60, 1]),
+        ([np.bool_(1), False], pa.bool_(), [True, False]),
+        (np.array([np.float64(0.5), None]), pa.float64(), [0.5, None]),
+        ([[np.float64(0.5), None], (1.5,), np.array([2.5])], pa.list_(pa.float64()), [[0.5, None], [1.5], [2.5]]),
+        ([[np.bool_(1)], np.array([False])], pa.list_(pa.bool_()), [[True], [False]]),
+    ],
+)
+def test_result_of_a_type_of_numpy_becomes_that_of_python(
+    computed: Results, result_type: pa.DataType, expected: list[Any]
+) -> None:
+    field = ResultField("ratio", Float(computed, result_type), ValueType())
+    partials = {column.name: np.ones(len(expected), np.int64) for column in field.columns}
+    found = field.to_python(partials)
+    assert found == field.to_arrow(partials).to_pylist() == expected
+    assert msgspec.json.decode(encode_json(found)) == expected
+    if result_type == pa.float64():
+        above = ResultCondition(field, "above", 1.0).matches(partials).tolist()
+        assert above == [number is not None and number > 1 for number in expected]
 
 
 @pytest.mark.parametrize("name", ["count", "sum", "min", "max", "mean", "quantile"])

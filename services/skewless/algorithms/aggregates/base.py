@@ -10,9 +10,11 @@ exact and does not depend on the order of its terms. For the same reason there i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -35,6 +37,8 @@ COUNT = counting_column("count")
 SUM = Int128Column("sum", value_of)
 MIN = IntegerColumn("min", value_of, "min")
 MAX = IntegerColumn("max", value_of, "max")
+_PYTHON_TYPES = frozenset({int, float, bool, str, Decimal, type(None)})
+"""Types of results that are no lists, as encoders accept them."""
 
 
 class Aggregate:
@@ -105,13 +109,19 @@ def item_type(result_type: pa.DataType) -> pa.DataType:
 
 def as_python(results: Results) -> list[Any]:
     """Return results as Python values whose JSON has all their digits."""
-    return (
-        results
-        if isinstance(results, list)
-        else results.to_list()
-        if isinstance(results, FixedPointResults)
-        else results.tolist()
-    )
+    if isinstance(results, FixedPointResults):
+        return results.to_list()
+    listed: list[Any] = results if isinstance(results, list) else results.tolist()
+    if isinstance(results, np.ndarray) and results.dtype != np.object_:
+        return listed
+    # What a package returns may contain numbers of NumPy, which encoders do not accept.
+    return listed if _PYTHON_TYPES.issuperset(map(type, listed)) else list(map(_as_python, listed))
+
+
+def _as_python(result: Any) -> Any:
+    if isinstance(result, list | tuple):
+        return list(map(_as_python, result))
+    return result.tolist() if isinstance(result, np.generic | np.ndarray) else result
 
 
 def as_result_array(results: Results, result_type: pa.DataType) -> pa.Array:
