@@ -45,7 +45,7 @@ def _set_variables(ctx: click.Context, _param: click.Parameter, assignments: Seq
 
     Processes that the command starts and files that it reads again need the assignments too.
     """
-    from skewless.config.loader import is_secret, setting_of, variable_of
+    from skewless.config.loader import secrets_of, setting_of, variable_of
 
     options: dict[str, str] = {}
     values: dict[str, str] = {}
@@ -54,8 +54,10 @@ def _set_variables(ctx: click.Context, _param: click.Parameter, assignments: Seq
         if not equals or not all(setting.split(".")):
             raise click.BadParameter(f"{assignment!r} is not NAME=VALUE, such as router.workers=8.")
         variable = variable_of(setting)
-        if is_secret(setting_of(variable)):
-            raise click.BadParameter(f"{setting} is a secret, and command lines are visible: set {variable} instead.")
+        for path in secrets_of(setting_of(variable), value):
+            name = ".".join(path)
+            remedy = f"set {variable_of(name)} instead"
+            raise click.BadParameter(f"{name} is a secret, and command lines are visible: {remedy}.")
         options[variable] = f"--set {setting}"
         values[variable] = value
     _set_until_closed(ctx, values, options)

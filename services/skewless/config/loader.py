@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -46,6 +46,8 @@ Messages name the option, also those of the processes that a command starts.
 HIDDEN = "********"
 SECRET_OPTION = re.compile(r"password|passphrase|secret|\.pem$|\.key$|jaas|oauthbearer\.config")
 """Pattern of librdkafka options whose values are secret."""
+MAX_PATH = 8
+"""Length of the longest paths in which secrets are looked for. `mirror.kafka.sasl.oauthbearer.client_secret` has 5."""
 
 Variables = dict[tuple[str, ...], str]
 """Path of a setting -> name of the environment variable that sets it, or of the option that has set the variable."""
@@ -175,6 +177,17 @@ def is_secret(setting: tuple[str, ...]) -> bool:
         types = [model.model_fields[part].annotation for model in models if part in model.model_fields]
         models = [model for type_ in types for model in models_of(type_)]
     return any(SecretStr in (type_, *get_args(type_)) for type_ in types)
+
+
+def secrets_of(setting: tuple[str, ...], text: str) -> Iterator[tuple[str, ...]]:
+    """Yield the secrets that a text sets: the setting itself, or settings of the group that it is."""
+    settings = [(setting, value_of(text))]
+    for path, value in settings:
+        if is_secret(path):
+            yield path
+        # An alias of YAML can make a group a part of itself.
+        elif isinstance(value, dict) and len(path) < MAX_PATH:
+            settings += [((*path, str(name)), part) for name, part in value.items()]
 
 
 def value_of(text: str) -> Any:

@@ -218,6 +218,39 @@ def test_set_option_of_a_secret_is_refused_with_its_variable(folder: Path, setti
     assert f"set {loader.variable_of(setting)} instead" in " ".join(result.stderr.split())
 
 
+@pytest.mark.parametrize(
+    ("assignment", "secret"),
+    [
+        ('sink={"url": "postgresql://h/d", "username": "u", "password": "SESAME"}', "sink.password"),
+        ("sink={password: SESAME}", "sink.password"),
+        ('kafka.options={"client.id": "c", "ssl.key.pem": "SESAME"}', "kafka.options.ssl.key.pem"),
+        (
+            "mirror={kafka: {sasl: {oauthbearer: {client_secret: SESAME}}}}",
+            "mirror.kafka.sasl.oauthbearer.client_secret",
+        ),
+        ("mirror={kafka: &k {options: *k, sasl: {password: SESAME}}}", "mirror.kafka.sasl.password"),
+    ],
+)
+def test_set_option_of_a_group_with_a_secret_is_refused_with_the_variable_of_the_secret(
+    folder: Path, assignment: str, secret: str
+) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    result = run("config", "check", "--set", assignment)
+    assert (result.exit_code, "SESAME" in result.output) == (2, False)
+    assert f"{secret} is a secret" in result.stderr
+    assert f"set {loader.variable_of(secret)} instead" in " ".join(result.stderr.split())
+
+
+def test_set_option_of_a_group_without_a_secret_sets_it(folder: Path) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    assert dumped("--set", "kafka={options: {client.rack: a}}")["kafka"]["options"] == {"client.rack": "a"}
+
+
+def test_set_option_of_a_group_that_contains_itself_ends_with_2(folder: Path) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    assert run("config", "check", "--set", "sink=&a {b: *a}").exit_code == 2
+
+
 @pytest.mark.parametrize("assignment", ["router.workers", "=8", "router..workers=8"])
 def test_set_option_that_is_no_assignment_ends_with_2(folder: Path, assignment: str) -> None:
     (folder / "pipeline.yaml").write_text(PIPELINE)
