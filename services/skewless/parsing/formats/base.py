@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -42,6 +42,8 @@ class FormatSettings(SettingsModel):
 
 TOO_LONG = f"longer than {DOCUMENT_BYTES} bytes as JSON"
 """Reason of a record that results cannot contain."""
+_SMALL_BYTES = DOCUMENT_BYTES // 6
+"""A text of fewer bytes is not too long, because JSON has at most 6 bytes for each, as in `\\u0001`."""
 
 Decoder = Callable[[Sequence[bytes | None], Problems], tuple[Sequence[int], list[Any]]]
 """Decodes values: returns the indices of the valid ones with their documents, and adds the others to the problems."""
@@ -203,19 +205,17 @@ class Format(ABC):
 
     def documents(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], Problems]:
         """Return valid values as results contain them, and the reasons of those that cannot be in one, by index."""
-        invalid: Problems = {}
-        documents = [b""] * len(values)
-        for row, document in self.converted(values, invalid):
-            size = len(document) if self.in_json else len(msgspec.json.encode(document.decode()))
-            if size > DOCUMENT_BYTES:
-                invalid[row] = TOO_LONG
-            else:
-                documents[row] = document
+        documents = [value or b"" for value in values]
+        if max(map(len, documents), default=0) < _SMALL_BYTES:
+            return documents, {}
+        invalid: Problems = {row: TOO_LONG for row, document in enumerate(documents) if self._is_too_long(document)}
+        for row in invalid:
+            documents[row] = b""
         return documents, invalid
 
-    def converted(self, values: Sequence[bytes | None], invalid: Problems) -> Iterable[tuple[int, bytes]]:  # noqa: ARG002
-        """Yield the index and document of each value, and add those that cannot be converted to `invalid`."""
-        return enumerate(value or b"" for value in values)
+    def _is_too_long(self, document: bytes) -> bool:
+        is_json = self.in_json or len(document) < _SMALL_BYTES
+        return (len(document) if is_json else len(msgspec.json.encode(document.decode()))) > DOCUMENT_BYTES
 
     @abstractmethod
     def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:

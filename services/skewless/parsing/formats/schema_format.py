@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PrivateAttr
 
+from skewless.algorithms.record_size import DOCUMENT_BYTES
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldSettings
@@ -156,16 +157,25 @@ class SchemaFormat(Format, Generic[Compiled]):
         Raises TooLongError if the JSON would be too long, and would take much memory before its length is known.
         """
 
-    def converted(self, values: Sequence[bytes | None], invalid: Problems) -> Iterator[tuple[int, bytes]]:
-        """Yield each record as JSON; see `Format.converted`."""
+    def documents(self, values: Sequence[bytes | None]) -> tuple[Sequence[bytes], Problems]:
+        """Return each record as JSON; see `Format.documents`."""
+        invalid: Problems = {}
+        documents = [b""] * len(values)
         for found in self.payloads(values, invalid):
             for row, start, end in zip(found.rows.tolist(), found.starts.tolist(), found.ends.tolist(), strict=True):
                 try:
-                    yield row, self.document(found.schema, found.data[start:end].tobytes())
+                    document = self.document(found.schema, found.data[start:end].tobytes())
                 except TooLongError:
                     invalid[row] = TOO_LONG
                 except ValueError:
                     invalid[row] = f"{self.kind} that cannot be converted to JSON"
+                else:
+                    # One at a time, so that the memory for long ones is free again.
+                    if len(document) > DOCUMENT_BYTES:
+                        invalid[row] = TOO_LONG
+                    else:
+                        documents[row] = document
+        return documents, invalid
 
     def payloads(self, values: Sequence[bytes | None], invalid: Problems) -> Iterator[Payloads[Compiled]]:
         """Yield the payloads of each schema, and add the records without a usable schema to `invalid`."""

@@ -22,6 +22,7 @@ from skewless.algorithms.record_size import DOCUMENT_BYTES
 from skewless.engine.step import HistogramSample
 from skewless.errors import BrokerError
 from skewless.parsing.batch_slices import SLICE_BYTES
+from skewless.parsing.formats import base
 from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.stages.join.step import RECORD_BYTES, SILENT_MS, JoinStep
@@ -279,6 +280,16 @@ def test_join_step_record_too_long_for_a_pair_as_json_is_refused_alone(format_na
     found, invalid = read_records(side_rules(settings), InMemoryBatch(0, log, range(3)), np.arange(3), NOW)
     assert found.offsets.tolist() == [0, 2]
     assert invalid == {1: f"longer than {DOCUMENT_BYTES} bytes as JSON"}
+
+
+def test_format_text_that_is_short_enough_in_any_case_is_not_encoded_to_know_its_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = JoinSideSettings.model_validate({"topic": "t", "id": {"from": "record_key"}, "format": "text"})
+    log = [OutputRecord("any", b"\1" * (DOCUMENT_BYTES // 6 - 1), key=b"a", timestamp=1)]
+    rules, records = side_rules(settings), InMemoryBatch(0, log, range(1))
+    monkeypatch.delattr(base, "msgspec")  # what encodes a text
+    assert rules.parser.documents(records, [0]) == ([log[0].value], {})
 
 
 def test_join_step_time_a_day_ahead_and_back_makes_the_records_between_late() -> None:
