@@ -15,7 +15,7 @@ from skewless.parsing.envelopes import OpenedRecords
 from skewless.parsing.field_settings import TIME_OF_DAY, Encoding, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats import find_format
-from skewless.parsing.formats.base import ExtractedFields, Format, OptionalFields, ParsedBatch
+from skewless.parsing.formats.base import ExtractedFields, Format, OptionalFields, ParsedBatch, source_label
 from skewless.parsing.python_function import PythonFunction
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords, header_texts, last_header, record_key_texts, select
@@ -88,6 +88,30 @@ class RecordParser:
         if self._open is None:
             return self._parse_content(records)
         return self._parse_opened(records, self._open(records), self._parse_content)
+
+    def parse_only(self, name: str, records: SourceRecords) -> ParsedBatch:
+        """Parse records as if each had only this one of its values, without conditions.
+
+        For settings whose values may all be missing, and are among the fields of `optional`.
+        """
+        settings, path = self._settings, value_path(self._settings, name)
+        value = settings.named_values[name]
+        found = OptionalFields(range(len(records.values)), {}, {})
+        if value.header is None:
+            found = self._lookup(records)
+        fields = ExtractedFields(rows=found.rows, invalid=found.invalid)
+        if self._key is not None:
+            fields.keys = _read(self._key, records, fields)
+        fields.values = {value_path(settings, other): [None] * len(found.rows) for other in settings.named_values}
+        if value.header is None:
+            column = found.columns[path]
+            fields.values[path] = [entry if isinstance(entry, str | int | float) else None for entry in column]
+            for row, entry in zip(found.rows, column, strict=True):
+                if entry is not None and not isinstance(entry, str | int | float):
+                    fields.invalid[row] = f"{source_label(path, settings)} has the wrong type or is out of range"
+        else:
+            fields.values[path] = _read_value(path, value, records, fields)
+        return self._builder.convert(fields, records)
 
     def documents(self, records: SourceRecords, rows: Sequence[int]) -> tuple[Sequence[bytes], Problems]:
         """Return the values of valid records as results contain them, and the reasons of those that cannot be, by row.

@@ -18,6 +18,14 @@ from skewless.settings_base import InvalidSettingsError, SettingsModel, TopicNam
 AddedHeader = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$", max_length=100)]
 
 
+class _TextParsing(ParsingSettings):
+    """Settings of a parser of texts, each of which can also be read alone."""
+
+    @property
+    def optional(self) -> dict[str, FieldRef]:
+        return self.required
+
+
 class TableKeySettings(JoinIdSettings):
     """Settings of the key by which a record finds its row: one of `from`, `field` and `header` names its source."""
 
@@ -135,4 +143,4 @@ def _parsing(
     texts = {name: value.model_copy(update={"kind": "text", "missing": "skip"}) for name, value in values.items()}
     # Each record has this key, so only its texts decide whether it is valid.
     key = KeySettings.model_validate({"from": "partition"})
-    return ParsingSettings.model_construct(format=format_, key=key, values=texts, limits=limits or LimitSettings())
+    return _TextParsing.model_construct(format=format_, key=key, values=texts, limits=limits or LimitSettings())

@@ -7,8 +7,10 @@ from typing import cast
 
 from skewless.engine.step import Sample
 from skewless.parsing.batch_slices import slices
+from skewless.parsing.converters import Problems
+from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
-from skewless.parsing.source_records import record_key_texts
+from skewless.parsing.source_records import record_key_texts, select
 from skewless.stages.enricher.settings import EnrichSettings, TableSettings
 from skewless.stages.enricher.table import Table
 from skewless.stages.stateless_step import StatelessStep
@@ -48,20 +50,15 @@ class EnricherStep(StatelessStep):
 
     def _enrich(self, batch: Batch) -> Iterator[OutputRecord]:
         parsed = self.parser.parse(batch)
-        # A record that cannot be read has no row. If it is kept, the splitter decides whether it is invalid.
-        unreadable = {row: reason.replace("values.", "enrich.", 1) for row, reason in parsed.invalid}
         invalid: dict[int, str] = {}
         added: list[list[tuple[str, bytes]]] = [[] for _ in batch.values]
         for number, lookup in enumerate(self._lookups):
-            keys: list[str | None]
-            problems = unreadable
-            if (column := parsed.values.get(f"tables.{number}.key")) is not None:
-                keys = [None] * len(added)
-                for row, key in zip(parsed.records.tolist(), column.dictionary_decode().to_pylist(), strict=True):
-                    keys[row] = key
+            name = f"tables.{number}.key"
+            if name in parsed.values:
+                keys, problems = self._texts(batch, parsed, name)
             else:
                 texts, of_keys = record_key_texts(batch, lookup.encoding)
-                problems = {row: f"enrich.tables.{number}.key: {reason}" for row, reason in of_keys.items()}
+                problems = {row: f"enrich.{name}: {reason}" for row, reason in of_keys.items()}
                 keys = [None if row in problems else text for row, text in enumerate(texts)]
             for row, (fields, reason) in enumerate(lookup.find(keys)):
                 added[row] += fields
@@ -75,6 +72,22 @@ class EnricherStep(StatelessStep):
                 kept = self._without_names(headers) if headers else ()
                 yield OutputRecord(ENRICHED, value, key, batch.partition, timestamp, cast("OwnHeaders", [*kept, *own]))
         self.tuples += len(added) - len(invalid)
+
+    def _texts(self, batch: Batch, parsed: ParsedBatch, name: str) -> tuple[list[str | None], Problems]:
+        """Return a value of each record, and the reasons of the records in which it cannot be read."""
+        texts: list[str | None] = [None] * len(batch.values)
+        _set_texts(texts, range(len(texts)), parsed, name)
+        if not parsed.invalid:
+            return texts, {}
+        # What is wrong with the key of another table does not matter for this one. If a record that cannot be read is
+        # kept, the splitter decides whether it is invalid.
+        rows = [row for row, _ in parsed.invalid]
+        alone = self.parser.parse_only(name, select(batch, rows))
+        _set_texts(texts, rows, alone, name)
+        reasons = {rows[index]: reason for index, reason in alone.invalid}
+        # The format knows best why it could not read its field.
+        reasons |= {row: reason for row, reason in parsed.invalid if reason.startswith(f"values.{name} ")}
+        return texts, {row: reason.replace("values.", "enrich.", 1) for row, reason in reasons.items()}
 
     def _without_names(self, headers: Headers) -> Headers:
         """Drop the record's own headers of fields: without a row, it would be counted under what is in no table."""
@@ -90,6 +103,13 @@ class EnricherStep(StatelessStep):
             yield Sample("skewless_enricher_table_rows", labels, len(table))
             yield Sample("skewless_enricher_unreadable_rows_total", labels, table.unreadable)
             yield Sample("skewless_enricher_missing_rows_total", labels, lookup.missing)
+
+
+def _set_texts(texts: list[str | None], rows: Sequence[int], parsed: ParsedBatch, name: str) -> None:
+    """Set the texts of the records that were parsed: those with the indices `rows`."""
+    column = parsed.values[name].dictionary_decode().to_pylist()
+    for index, text in zip(parsed.records.tolist(), column, strict=True):
+        texts[rows[index]] = text
 
 
 class _Lookup:

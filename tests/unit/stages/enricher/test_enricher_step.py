@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from helpers.avro import encoded, record_of
 from helpers.batches import reasons_in
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
@@ -54,9 +56,9 @@ def batch(topic: str, *records: OutputRecord) -> MessageBatch:
     return MessageBatch.of_outputs(TopicPartition(topic, 0), records, 0)
 
 
-def enriched(record: OutputRecord, *tables: dict[str, Any]) -> list[OutputRecord]:
+def enriched(record: OutputRecord, *tables: dict[str, Any], format_: Any = "json") -> list[OutputRecord]:
     """Return what the enricher writes for a record; the first table has a row of the key `ann`."""
-    settings = EnrichSettings.model_validate({"topic": "views", "tables": tables})
+    settings = EnrichSettings.model_validate({"topic": "views", "format": format_, "tables": tables})
     built = [Table(table) for table in settings.tables]
     built[0].update(batch("users", OutputRecord("users", b'{"a": 1}', b"ann")))
     return list(EnricherStep(settings, built).process(batch("views", record), NOW))
@@ -98,6 +100,52 @@ def test_enricher_record_without_a_readable_key_of_a_table_that_keeps_it_is_pass
     pages = {"topic": "pages", "key": {"field": "x"}, "fields": {"title": "t"}, "missing": "keep", "default": "-"}
     (output,) = enriched(OutputRecord("views", msgspec.json.encode(value), b"ann"), users, pages)
     assert (output.topic, list(output.headers)) == ("enriched", [("age", b"1"), ("title", b"-")])
+
+
+@pytest.mark.parametrize("key", [["p"], {"p": 1}, "p" * 1025])
+@pytest.mark.parametrize("format_name", ["json", "avro"])
+def test_enricher_record_with_an_unreadable_key_of_one_table_gets_the_rows_of_others_with_keys_in_fields(
+    format_name: str, key: object, tmp_path: Path
+) -> None:
+    users = {"topic": "users", "key": {"field": "u"}, "fields": {"age": "a"}}
+    pages = {"topic": "pages", "key": {"field": "x"}, "fields": {"title": "t"}, "missing": "keep", "default": "-"}
+    fields = {"x": key, "u": "ann"}
+    format_: Any = "json"
+    value = msgspec.json.encode(fields)
+    if format_name == "avro":
+        items = {"type": "array", "items": "string"}
+        schema = record_of("view", x=["string", items, {"type": "map", "values": "int"}], u="string")
+        (tmp_path / "views.avsc").write_text(json.dumps(schema))
+        format_ = {"name": "avro", "schema": str(tmp_path / "views.avsc")}
+        value = encoded(schema, fields)
+    record = OutputRecord("views", value)
+    (output,) = enriched(record, users, pages, format_=format_)
+    assert (output.topic, list(output.headers)) == ("enriched", [("age", b"1"), ("title", b"-")])
+    (refused,) = enriched(record, users, {**pages, "missing": "dead_letter", "default": None}, format_=format_)
+    ((_, reason),) = reasons_in([refused])
+    assert reason.startswith("enrich.tables.1.key field x ")
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "reason"),
+    [
+        (b"{", [("u", b"ann")], None),
+        (b"{", [("u", b"\xff")], "enrich.tables.0.key header u is not UTF-8"),
+        (b"{", [], "enrich.tables.0.key is missing"),
+        (b'{"x": [1]}', [("u", b"ann")], None),
+        (b'{"x": [1]}', [("u", b"bob")], "table users has no row for its key (enrich.tables.0.key)"),
+    ],
+)
+def test_enricher_record_with_a_key_in_a_header_gets_its_row_whatever_is_wrong_with_the_value(
+    value: bytes, headers: list[tuple[str, bytes]], reason: str | None
+) -> None:
+    users = {"topic": "users", "key": {"header": "u"}, "fields": {"age": "a"}}
+    pages = {"topic": "pages", "key": {"field": "x"}, "fields": {"title": "t"}, "missing": "keep", "default": "-"}
+    (output,) = enriched(OutputRecord("views", value, headers=headers), users, pages)
+    if reason is None:
+        assert list(output.headers) == [*headers, ("age", b"1"), ("title", b"-")]
+    else:
+        assert reasons_in([output]) == [(0, reason)]
 
 
 @pytest.mark.parametrize(
