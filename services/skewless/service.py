@@ -154,6 +154,7 @@ def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageR
         prior_output=stage.prior_output or start.prior_output(),
         changelog=start.changelog_of_results(),
         end_of_partition=stage.end_of_partition or start.drain,
+        co_partitioned=stage.co_partitioned,
         pause_after_s=stage.pause_after_s,
     )
 

@@ -110,7 +110,7 @@ class ConsumerThread(threading.Thread):
             runtime.group,
             runtime.group_instance_id,
             end_of_partition=runtime.end_of_partition,
-        ) | (CO_PARTITIONED if len(inputs) > 1 else {})
+        ) | (CO_PARTITIONED if runtime.co_partitioned else {})
         # At the interval at which the consumer looks for new partitions.
         look_interval_ms = float(str(options[METADATA_INTERVAL_MS]))
         self._look_interval_s = look_interval_ms / 1000 if look_interval_ms > 0 else math.inf

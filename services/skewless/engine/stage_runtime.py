@@ -39,6 +39,8 @@ class StageRuntime:
     """Topic from which the state of results is restored. The stage does not continue with another one of its name."""
     end_of_partition: bool = False
     """Whether the executor is notified when a partition has been read to its end."""
+    co_partitioned: bool = False
+    """Whether this process must get the same partitions of all inputs."""
     pause_after_s: float = 1.0
     """Time for which a full partition may block the others before it is paused."""
 

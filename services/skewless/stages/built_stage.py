@@ -54,6 +54,8 @@ class BuiltStage:
     """Returns the checkpoint of a partition that starts at an offset. None: the stage reads from the beginning."""
     end_of_partition: bool = False
     """Whether the consumer reports to the step that it has reached the end of a partition."""
+    co_partitioned: bool = False
+    """Whether a process must get the same partitions of all its topics."""
     output: Callable[[str], Output] | None = None
     """Creates the output from the name of the process; None for topics of Kafka."""
     prior_output: PriorOutput | None = None

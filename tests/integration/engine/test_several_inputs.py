@@ -83,7 +83,7 @@ def wiring(harness: Harness, step: Merge, member: int = 0) -> StageRuntime:
     inputs = tuple(
         Input(group, harness.topic(topic), kind="internal", state_schema=None, partitions=4) for topic in INPUTS
     )
-    return harness.wiring(step, member, inputs=inputs)
+    return harness.wiring(step, member, inputs=inputs, co_partitioned=True)
 
 
 async def copied(harness: Harness, records: int) -> None:

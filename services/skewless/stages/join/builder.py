@@ -60,4 +60,5 @@ def build(start: StageStart) -> BuiltStage:
         restore=restore_each(restore),
         restore_progress=progress,
         end_of_partition=True,
+        co_partitioned=True,
     )
