@@ -150,6 +150,25 @@ def test_session_store_final_closed_session_that_opens_again_is_revised_when_it_
     ]
 
 
+def test_session_store_final_session_that_is_open_again_and_begins_earlier_deletes_its_emission(
+    *, restarts: bool
+) -> None:
+    steps = [([("a", 100)], 115), ([("a", 108)], 116), ([("a", 95)], 117), ([], 118)]
+    assert run(Sessions(updates=False), steps, restarts=restarts) == [
+        [("a", 100, 110, 1, 0)],
+        [],
+        [("a", 100)],
+        [("a", 95, 118, 3, 0)],
+    ]
+
+
+def test_session_windows_partial_sessions_of_two_spans_stay_apart_within_the_gap() -> None:
+    times = pa.array([2000, 995, 1999, 1000])
+    table = pa.table({"key": pa.array(["a"] * 4), "count": pa.array([1] * 4), FIRST.name: times, LAST.name: times})
+    sessions = WINDOWS.sessions(table, COLUMNS)
+    assert sessions[FIRST.name].to_pylist() == [995, 1000, 1999, 2000]
+
+
 @pytest.mark.parametrize("updates", [True, False])
 def test_session_store_closed_span_is_read_again_for_a_correction(*, updates: bool, restarts: bool) -> None:
     steps = [([("a", 100), ("a", 200)], None), ([], 1200), ([("a", 205)], 1200), ([("a", 206)], 1200)]
