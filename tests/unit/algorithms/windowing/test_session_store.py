@@ -150,6 +150,15 @@ def test_session_store_final_closed_session_that_opens_again_is_revised_when_it_
     ]
 
 
+def test_session_store_final_closed_session_that_a_later_tuple_extends_is_one_session(*, restarts: bool) -> None:
+    steps = [([("a", 100)], 115), ([("a", 108)], 116), ([], 118)]
+    assert run(Sessions(updates=False), steps, restarts=restarts) == [
+        [("a", 100, 110, 1, 0)],
+        [],
+        [("a", 100, 118, 2, 1)],
+    ]
+
+
 def test_session_store_final_session_that_is_open_again_and_begins_earlier_deletes_its_emission(
     *, restarts: bool
 ) -> None:
