@@ -150,9 +150,9 @@ class WindowStore:
             return
         self._add(window)
         if not self._is_closed(start):
-            self._load(window, chunks)
-            window.rows.emit_at = NEVER  # the time of the last emission is unknown
-            window.state = WindowState.DEFERRED if len(window.rows.deferred) else WindowState.OPEN
+            rows = self._load(window, chunks)
+            rows.emit_at = NEVER  # the time of the last emission is unknown
+            window.state = WindowState.DEFERRED if len(rows.deferred) else WindowState.OPEN
 
     def reopen(self, start: int, chunks: Mapping[ChunkId, pa.Table]) -> bool:
         """Load a closed window into memory, so that late partials can be merged. Returns whether it was loaded.
@@ -167,14 +167,15 @@ class WindowStore:
             self._loaded[start] = window
         return must_load
 
-    def _load(self, window: Window, chunks: Mapping[ChunkId, pa.Table | None]) -> None:
+    def _load(self, window: Window, chunks: Mapping[ChunkId, pa.Table | None]) -> Rows:
         window.chunks, current = sorted(chunks), current_chunks(chunks)
-        window.rows = self._new_rows(current)
+        window.rows = rows = self._new_rows(current)
         window.uncompacted_rows = sum(
             CHUNK_ROWS + (0 if table is None else table.num_rows)
             for chunk, table in current.items()
             if not chunk.compacted
         )
+        return rows
 
     def _is_unloaded(self, start: int) -> bool:
         return start in self._windows and self._windows[start].state is WindowState.CLOSED
