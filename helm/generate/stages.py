@@ -88,8 +88,8 @@ def _defaults(settings: PipelineSettings) -> dict[str, Any]:
 
 def _stage(stage: topology.Stage) -> dict[str, Any]:
     """Return a stage: its condition, its inputs, the partitions that limit its processes, and its secrets."""
-    # The range assignor gives a process the same partition numbers of all topics, so the topic with most partitions
-    # limits the number of processes.
+    # A process of the join has the same partition numbers of all topics, so the topic with most partitions limits the
+    # number of processes.
     kinds = dict.fromkeys(map(_partitions_of, stage.inputs))
     return {
         "name": stage.name,
