@@ -280,6 +280,28 @@ def test_recommendation_counts_a_row_of_local_aggregation_as_a_tuple(rows: int, 
     assert any(reason.startswith(text) for reason in found["recommendation"]["reasons"])
 
 
+@pytest.mark.parametrize(
+    ("partitions", "grouping", "reason"),
+    [
+        # 6,000 tuples per s, 2 commits per s: 3,000 and 750 tuples of a partition in a commit.
+        (1, "local", "Local aggregation (splitter.local) would send 0.10 rows per tuple, with 20,000 tuples"),
+        (4, "even", "At this rate a commit has 750, and so more rows per tuple: it is not counted on."),
+    ],
+)
+def test_recommendation_counts_on_local_aggregation_only_with_the_tuples_of_a_commit_at_the_required_rate(
+    partitions: int, grouping: str, reason: str
+) -> None:
+    candidates = [candidate("even", 10, 1.02, 1.2), candidate("local", 5, 1.0, 1.0, rows=100)]
+    found = recommend(candidates, Demand(1.0, None, 1.5).of(4000.0, partitions))
+    assert found["recommendation"]["grouping"] == grouping
+    # 3,000 tuples have at most as many rows as 20,000.
+    assert found["candidates"][1]["max_rate"] == pytest.approx(5000 / (2 / 3 if partitions == 1 else 1))
+    texts = recommend(
+        [*candidates, candidate("local", 10, 1.0, 1.0, rows=100)], Demand(1.0, None, 1.5).of(4e3, partitions)
+    )
+    assert any(reason in text for text in texts["recommendation"]["reasons"])
+
+
 def invoke(*args: str) -> tuple[int, str]:
     done = CliRunner().invoke(main.main, ["plan", *args])
     return done.exit_code, done.stderr

@@ -257,7 +257,8 @@ def plan(  # noqa: PLR0913 - passed by name
         )
     read_plan = planning.read_plan_of(settings, ranges, parsed=is_parsed, now_ms=time.time_ns() // 1_000_000)
     blocks = planning.read_blocks(settings.kafka, settings.topic("source"), read_plan, lambda _now, _done: None)
-    found = planning.plan(blocks, simulation, Demand(cost_per_tuple_ms, rate, headroom))
+    demand = Demand(cost_per_tuple_ms, rate, headroom, commits_per_s=1 / settings.transport.commit_interval_s)
+    found = planning.plan(blocks, simulation, demand)
     return Plan(planning.document(settings.topic("source"), read_plan, found))
 
 

@@ -119,7 +119,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     if out is not None:
         prepare_output_folder(out, [PLAN_FILE, REPORT_FILE])
     read_plan = planning.read_plan_of(settings, ranges, parsed=file is not None, now_ms=time.time_ns() // 1_000_000)
-    demand = Demand(cost_per_tuple_ms, rate, headroom)
+    demand = Demand(cost_per_tuple_ms, rate, headroom, commits_per_s=1 / settings.transport.commit_interval_s)
     records = sum(end - first for first, end in ranges.values())
     if records > planning.LOCAL_RECORDS or _has_spark_option(spark):
         document = planned(settings, read_plan, simulation, demand, spark)

@@ -107,6 +107,7 @@ def plan(
     quantiles: list[NDArray[np.float64]] = []
     sizes: list[int] = []
     ends_ms: list[int] = []
+    partitions: set[int] = set()
     tuples = late = bad = 0
     for block in blocks:
         if block.tuples:
@@ -114,6 +115,7 @@ def plan(
             simulation.add(keys, times, router=block.partition)
             quantiles.append(np.quantile(times, QUANTILES))
             sizes.append(block.tuples)
+            partitions.add(block.partition)
             ends_ms += (int(times.min()), int(times.max()))
         tuples, late, bad = tuples + block.tuples, late + block.late, bad + block.bad
         on_progress(time.monotonic(), tuples)
@@ -130,7 +132,7 @@ def plan(
     tuples_per_s = mean_rate(quantiles, sizes)
     stream = {"tuples": tuples, "late": late, "bad": bad, "first_ms": min(ends_ms), "last_ms": max(ends_ms)}
     stream_facts = {**stream, **{name: measures[0][name] for name in ("keys", "p1")}, "tuples_per_s": tuples_per_s}
-    demand = demand.of(tuples_per_s)
+    demand = demand.of(tuples_per_s, len(partitions))
     return {"stream": stream_facts, **demand.to_json(), **recommend(measures, demand)}
 
 

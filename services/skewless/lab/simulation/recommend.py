@@ -12,6 +12,8 @@ from skewless.algorithms.local_buffer import OFF_RATIO
 
 RATE_TOLERANCE = 0.95
 """If no grouping meets the demand, groupings with at least this fraction of the best rate are candidates."""
+LOCAL_TUPLES = 20_000
+"""Tuples of a source partition that the measured local aggregation reduces to rows at once."""
 COST_TOLERANCE = 1.05
 """Groupings with at most this multiple of the lowest replication count as equally cheap; the fastest is chosen."""
 
@@ -28,10 +30,23 @@ class Demand:
     """Required capacity of the workers as a multiple of the rate."""
     user_specified: bool = True
     """Whether the user specified the rate; otherwise it is the observed rate of the topic."""
+    commits_per_s: float = 2.0
+    """Commits of a splitter per second."""
+    partitions: int | None = None
+    """Number of source partitions; None: unknown."""
 
-    def of(self, observed: float | None) -> Demand:
-        """Return the demand with the observed rate, if the user did not specify one."""
-        return self if self.rate is not None else replace(self, rate=observed, user_specified=False)
+    def of(self, observed: float | None, partitions: int) -> Demand:
+        """Return the demand for a topic with the observed rate, if the user did not specify one."""
+        demand = replace(self, partitions=partitions)
+        return demand if self.rate is not None else replace(demand, rate=observed, user_specified=False)
+
+    @property
+    def local_tuples(self) -> float | None:
+        """Tuples of a source partition in a commit at the required rate; None if it is unknown, or `LOCAL_TUPLES`."""
+        if self.partitions is None or not self.required_rate:
+            return None
+        tuples = self.required_rate / self.commits_per_s / self.partitions
+        return tuples if tuples < LOCAL_TUPLES else None
 
     @property
     def required_rate(self) -> float:
@@ -49,11 +64,11 @@ def recommend(candidates: Sequence[Mapping[str, Any]], demand: Demand) -> dict[s
 
     Adds `max_rate` to the candidates: tuples per second at which their most loaded worker is always busy.
     """
-    rated = [{**candidate, "max_rate": max_rate(candidate, demand.cost_ms)} for candidate in candidates]
+    rated = [{**candidate, "max_rate": max_rate(candidate, demand)} for candidate in candidates]
     sufficient = [candidate for candidate in rated if candidate["max_rate"] >= demand.required_rate]
     pool = sufficient or rated
     # Rows that are hardly fewer than tuples do not pay for their aggregation, however small the load is.
-    pool = [each for each in pool if each["grouping"] != LOCAL or rows_per_tuple(each) <= OFF_RATIO] or pool
+    pool = [each for each in pool if each["grouping"] != LOCAL or rows_per_tuple(each, demand) <= OFF_RATIO] or pool
     if sufficient:
         workers = min(candidate["workers"] for candidate in pool)
         eligible = [candidate for candidate in pool if candidate["workers"] == workers]
@@ -78,18 +93,23 @@ def recommend(candidates: Sequence[Mapping[str, Any]], demand: Demand) -> dict[s
     }
 
 
-def max_rate(candidate: Mapping[str, Any], cost_ms: float) -> float:
+def max_rate(candidate: Mapping[str, Any], demand: Demand) -> float:
     """Return the tuples per second that the workers can process. The most loaded worker is the limit.
 
     A row of several tuples costs as much as one tuple.
     """
-    rows_per_s = candidate["workers"] / candidate["max_over_avg"] * 1000 / cost_ms
-    return float(rows_per_s / rows_per_tuple(candidate))
+    rows_per_s = candidate["workers"] / candidate["max_over_avg"] * 1000 / demand.cost_ms
+    return float(rows_per_s / rows_per_tuple(candidate, demand))
 
 
-def rows_per_tuple(candidate: Mapping[str, Any]) -> float:
-    """Return the rows to which local aggregation reduces a tuple; 1 without it."""
-    return float(candidate["rows"] / max(1, candidate["tuples"])) or 1.0
+def rows_per_tuple(candidate: Mapping[str, Any], demand: Demand | None = None) -> float:
+    """Return the rows to which local aggregation reduces a tuple; 1 without it.
+
+    With a demand whose commits have fewer than `LOCAL_TUPLES`, it is an upper bound: they have at most as many rows.
+    """
+    measured = float(candidate["rows"] / max(1, candidate["tuples"])) or 1.0
+    tuples = None if demand is None or candidate["grouping"] != LOCAL else demand.local_tuples
+    return measured if tuples is None else min(1.0, measured * LOCAL_TUPLES / tuples)
 
 
 _COMPARED = {"key", "shuffle", "partial_key"}
@@ -105,7 +125,7 @@ def _reasons(
         _rate_text(demand),
         _capacity_text(chosen, rated, demand, sufficient=sufficient),
         *(_comparison_text(chosen, other) for other in compared),
-        *(_local_text(other) for other in same_workers if other["grouping"] == LOCAL),
+        *(_local_text(other, demand) for other in same_workers if other["grouping"] == LOCAL),
         _replication_text(chosen),
     ]
 
@@ -148,18 +168,26 @@ def _capacity_text(
 
 
 def _comparison_text(chosen: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    share = other["max_rate"] / chosen["max_rate"]
     return (
-        f"{other['grouping']} would sustain {other['max_rate'] / chosen['max_rate']:.0%} of that rate, with "
+        f"{other['grouping']} would sustain {f'{share:.0%}' if share >= 0.01 else 'less than 1%'} of that rate, with "
         f"{other['replication_factor']:.2f} workers per key."
     )
 
 
-def _local_text(local: Mapping[str, Any]) -> str:
+def _local_text(local: Mapping[str, Any], demand: Demand) -> str:
     ratio = rows_per_tuple(local)
+    rows = f"{ratio:.2f}" if ratio >= 0.01 else "less than 0.01"
+    if demand.local_tuples is not None and rows_per_tuple(local, demand) > OFF_RATIO >= ratio:
+        return (
+            f"Local aggregation (splitter.local) would send {rows} rows per tuple with 20,000 tuples of a "
+            f"source partition per commit. At this rate a commit has {_number(demand.local_tuples)}, and so more rows "
+            "per tuple: it is not counted on."
+        )
     if ratio > OFF_RATIO:
-        return f"Local aggregation pays only if all else is too slow: it would send {ratio:.2f} rows per tuple."
+        return f"Local aggregation pays only if all else is too slow: it would send {rows} rows per tuple."
     return (
-        f"Local aggregation (splitter.local) would send {ratio:.2f} rows per tuple, with 20,000 tuples of a source "
+        f"Local aggregation (splitter.local) would send {rows} rows per tuple, with 20,000 tuples of a source "
         "partition per commit; more tuples per commit give fewer rows. That is fewer bytes. It saves CPU time "
         "where a row is much work, and otherwise costs some below 25,000 tuples of a partition per commit."
     )
