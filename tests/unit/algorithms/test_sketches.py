@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from helpers.sketches import result_of_groups
 from helpers.tiers import thorough_except
 from skewless.algorithms.aggregates.distinct import Distinct, MergeDistinct, PrepareDistinct
 from skewless.algorithms.aggregates.distinct_pairs import EXACT_LIMIT
-from skewless.algorithms.aggregates.partial_column import Binary, BinaryColumn, Tuples
+from skewless.algorithms.aggregates.partial_column import Binary, BinaryColumn, Tuples, as_objects
 from skewless.algorithms.aggregates.quantile import ERROR_STEPS, Quantile, bucket_starts
 from skewless.algorithms.aggregates.result_field import ResultField
 from skewless.algorithms.partials import to_partials
@@ -102,6 +103,22 @@ def test_quantile_partials_of_few_and_of_many_values_merge_to_the_partial_of_all
     merged = column.merge(np.concatenate(partials)[order], np.concatenate(group_of)[order], 300)
     assert {partial[:1] for partial in merged} == {b"v", b"b"}
     assert merged.tolist() == prepared(np.arange(len(groups)))[1].tolist()
+
+
+def test_quantile_merge_of_many_large_partials_needs_little_memory() -> None:
+    buckets, groups, pieces = 700, 256, 4
+    (column,) = Quantile().columns
+    assert isinstance(column, BinaryColumn)
+    partial = b"b" + np.arange(1, buckets + 1).astype("<i8").tobytes() + np.ones(buckets, "<i8").tobytes()
+    partials = as_objects([partial] * (groups * pieces))
+    group_of = np.tile(np.arange(groups), pieces)
+    tracemalloc.start()
+    merged = column.merge(partials, group_of, groups)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    expected = partial[: 1 + 8 * buckets] + np.full(buckets, pieces, "<i8").tobytes()
+    assert merged.tolist() == [expected] * groups
+    assert peak - kept < 4 * 2**20  # the partials have 11 MB
 
 
 @pytest.mark.parametrize("error", [10, 100, 1000])

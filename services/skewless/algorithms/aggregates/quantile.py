@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from skewless.algorithms.aggregates.base import Aggregate, Results
-from skewless.algorithms.aggregates.distinct_pairs import EXACT_LIMIT, segments, sorted_pairs
+from skewless.algorithms.aggregates.distinct_pairs import EXACT_LIMIT, merged_pairs, segments, sorted_pairs
 from skewless.algorithms.aggregates.partial_column import (
     Binary,
     BinaryColumn,
@@ -37,9 +38,8 @@ ERROR_STEPS = 10_000
 """The relative error is a multiple of 1 / ERROR_STEPS."""
 _VALUES, _BUCKETS = b"v", b"b"
 """First byte of a partial: values or buckets. Then come all values or buckets in ascending order, and their counts."""
-_SIGN_BIT = np.int64(-(2**63))
-_AT_ONCE = 256
-"""Groups that are computed together: enough to make the calls of numpy cheap, with little memory."""
+_AT_ONCE = 2**18
+"""Bytes of partials that are computed together: enough to make the calls of numpy cheap, with little memory."""
 
 
 class QuantileArguments(SettingsModel):
@@ -106,6 +106,12 @@ def _decode(partials: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.in
     return sizes, content[is_number], content[~is_number]
 
 
+def _parts(partials: Sequence[bytes], starts: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield start and end of groups that are computed together. `starts` has the start of each group, and the end."""
+    bytes_before = np.cumsum([0, *map(len, partials)])[starts[:-1]]
+    return pairwise([*np.flatnonzero(np.diff(bytes_before // _AT_ONCE, prepend=-1)).tolist(), len(bytes_before)])
+
+
 @dataclass(frozen=True)
 class PrepareQuantile:
     """Returns the sketch of each group of tuples."""
@@ -140,10 +146,11 @@ class MergeQuantile:
         rows = np.flatnonzero((np.bincount(group_of, minlength=groups) > 1)[group_of])
         rows = rows[np.argsort(group_of[rows], kind="stable")]
         several, dense = np.unique(group_of[rows], return_inverse=True)
-        for first in range(0, len(several), _AT_ONCE):
-            start, end = np.searchsorted(dense, (first, first + _AT_ONCE))
-            part = several[first : first + _AT_ONCE]
-            merged[part] = self._merged(partials[rows[start:end]].tolist(), dense[start:end] - first, len(part))
+        listed = partials[rows].tolist()
+        starts = np.searchsorted(dense, np.arange(len(several) + 1))
+        for first, last in _parts(listed, starts):
+            start, end = starts[first], starts[last]
+            merged[several[first:last]] = self._merged(listed[start:end], dense[start:end] - first, last - first)
         return merged
 
     def _merged(self, partials: Sequence[bytes], group_of: Groups, groups: int) -> Binary:
@@ -153,14 +160,8 @@ class MergeQuantile:
         is_bucketed = np.bincount(group_of[has_buckets], minlength=groups).astype(np.bool_)
         is_value = np.repeat(is_bucketed[group_of] & ~has_buckets, sizes)
         numbers[is_value] = _bucket_of(numbers[is_value], self.prepare.error)
-        group_of = np.repeat(group_of, sizes)
-        # A partial's numbers are ascending, so pairs of a group and a number are sorted runs, which merge quickly. As
-        # texts of bytes they have the order of the pairs.
-        pairs = np.stack((group_of, numbers ^ _SIGN_BIT), axis=1).astype(">i8").view("S16").ravel()
-        order = np.argsort(pairs, kind="stable")
-        group_of, numbers = group_of[order], numbers[order]
-        starts = np.flatnonzero((np.diff(group_of, prepend=-1) != 0) | (np.diff(numbers, prepend=0) != 0))
-        group_of, numbers, counts = group_of[starts], numbers[starts], np.add.reduceat(counts[order], starts)
+        # The numbers of a partial are ascending.
+        group_of, numbers, counts = merged_pairs(np.repeat(group_of, sizes), numbers, counts)
         encode = (self.prepare.of_values, functools.partial(_encode, _BUCKETS))
         return as_objects(
             encode[kind](numbers[start:end], counts[start:end])
@@ -200,8 +201,8 @@ class Quantile(Aggregate):
     def present(self, partials: Partials, decimals: int) -> Results:
         """Return the quantile of each group."""
         listed, scale = partials[self.columns[0].name].tolist(), 10**decimals
-        parts = (listed[first : first + _AT_ONCE] for first in range(0, len(listed), _AT_ONCE))
-        return [quantile / scale for part in parts for quantile in self._quantiles(part)]
+        parts = _parts(listed, np.arange(len(listed) + 1))
+        return [quantile / scale for first, last in parts for quantile in self._quantiles(listed[first:last])]
 
     def _quantiles(self, partials: Sequence[bytes]) -> Iterator[float]:
         sizes, numbers, counts = _decode(partials)
