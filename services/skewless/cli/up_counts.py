@@ -51,10 +51,12 @@ def _watch(settings: PipelineSettings, brokers: BrokerWatch, ended: threading.Ev
     while not ended.wait(INTERVAL_S):
         if brokers.is_away:  # a new client would report it again
             continue
-        with contextlib.suppress(SkewlessError):  # the stages report a broker that does not answer
+        with contextlib.suppress(SkewlessError):
             elapsed_ms = round(1000 * (time.monotonic() - started))
             since_ms = time.time_ns() // 1_000_000 - min(PERIOD_MS, elapsed_ms)
-            quality = data_quality(OffsetReader(settings.kafka), topics, settings.sides, since_ms)
+            # `brokers` reports a broker that does not answer.
+            offsets = OffsetReader(settings.kafka, is_quiet=True)
+            quality = data_quality(offsets, topics, settings.sides, since_ms)
             found = warnings(quality, settings, MAX_LATE_SHARE)
             for kind in found.keys() - previous.keys():
                 if not ended.is_set():

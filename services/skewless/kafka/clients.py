@@ -63,15 +63,16 @@ def create_client(client_type: Callable[[dict[str, Any]], Client], options: Mapp
         raise refused_options_error(error, options) from None
 
 
-def connect_admin(kafka: KafkaSettings) -> AdminClient:
+def connect_admin(kafka: KafkaSettings, *, is_quiet: bool = False) -> AdminClient:
     """Return an admin client once a broker answers. Logs a warning while it waits; commands print it on stderr.
 
+    With `is_quiet`, it is not a warning, because the user learns of it otherwise.
     Raises UnreachableError if none does within `kafka.connect_timeout_s`, BrokerError if it refuses this client, and
     ConfigurationError if librdkafka refuses the options.
     """
     options = kafka.client_options()
     try:
-        return wait_until_reachable(options, kafka.connect_timeout_s, report=log.warning)
+        return wait_until_reachable(options, kafka.connect_timeout_s, report=log.debug if is_quiet else log.warning)
     except KafkaException as error:
         raise refused_options_error(error, options) from None
 

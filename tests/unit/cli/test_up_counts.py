@@ -41,7 +41,7 @@ def test_warnings_while_no_broker_answers_are_not_looked_for(monkeypatch: pytest
         raise UnreachableError("no answer")
 
     monkeypatch.setattr(up_counts, "INTERVAL_S", 0.001)
-    monkeypatch.setattr(up_counts, "OffsetReader", lambda _kafka: None)
+    monkeypatch.setattr(up_counts, "OffsetReader", lambda _kafka, **_options: None)
     monkeypatch.setattr(up_counts, "data_quality", data_quality)
     up_counts._watch(settings(), brokers, ended)
     assert looks == [-1]
@@ -66,7 +66,7 @@ def test_warnings_after_the_clock_went_back_are_those_of_the_time_since_the_star
 
     monkeypatch.setattr(time, "time_ns", time_ns)
     monkeypatch.setattr(up_counts, "INTERVAL_S", 0.001)
-    monkeypatch.setattr(up_counts, "OffsetReader", lambda _kafka: None)
+    monkeypatch.setattr(up_counts, "OffsetReader", lambda _kafka, **_options: None)
     monkeypatch.setattr(up_counts, "data_quality", data_quality)
     up_counts._watch(settings(), Brokers(), ended)
     assert len(periods) == 2

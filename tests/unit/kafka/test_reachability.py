@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -150,7 +151,17 @@ class Slow:
         metadata.brokers = {1: BrokerMetadata()}
         return metadata
 
+    def describe_cluster(self, *, request_timeout: float) -> Future[None]:
+        assert request_timeout > 3
+        return answered()
+
     def poll(self, timeout: float) -> None: ...
+
+
+def answered() -> Future[None]:
+    answer = Future[None]()
+    answer.set_result(None)
+    return answer
 
 
 @pytest.mark.parametrize("servers", ["b:9092", "down:9092,b:9092"])
@@ -172,6 +183,60 @@ def test_broker_watch_brokers_need_seconds_for_an_answer_are_asked_once_and_not_
     watch = broker_watch.BrokerWatch(KafkaSettings(bootstrap_servers="b:9092"))
     assert [watch.poll(), watch.poll()] == [None, None]
     assert len(client.timeouts) == 1
+
+
+class Hanging:
+    """An admin client of a broker that keeps its connections, and may hang."""
+
+    def __init__(self) -> None:
+        self.hangs = False
+        self.requests: list[Future[None]] = []
+
+    def list_topics(self, *, timeout: float) -> ClusterMetadata:
+        assert timeout <= reachability.ATTEMPT_S
+        if self.hangs:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return ClusterMetadata()
+
+    def describe_cluster(self, *, request_timeout: float) -> Future[None]:
+        assert request_timeout == broker_watch.ANSWER_S
+        self.requests.append(Future[None]() if self.hangs else answered())
+        return self.requests[-1]
+
+    def poll(self, timeout: float) -> None: ...
+
+
+def test_broker_watch_broker_hangs_without_an_error_of_its_connections_is_reported_until_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, now = Hanging(), 1_000.0
+    monkeypatch.setattr(broker_watch, "AdminClient", lambda _options: client)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    watch = broker_watch.BrokerWatch(KafkaSettings(bootstrap_servers="b:9092"))
+    assert [watch.poll(), watch.poll(), watch.poll()] == [None, None, None]
+    client.hangs = True
+    now += broker_watch.CHECK_S
+    assert [watch.poll(), watch.poll(), watch.is_away] == [None, None, False]
+    now += broker_watch.ANSWER_S
+    client.requests[-1].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    assert watch.poll() == "no Kafka broker answers at b:9092: the stages wait for it"
+    assert (watch.poll(), watch.is_away) == (None, True)
+    client.hangs = False
+    now += 60
+    assert watch.poll() == f"Kafka answers again, after {broker_watch.ANSWER_S + 60:.0f} s"
+    assert (watch.poll(), watch.is_away) == (None, False)
+
+
+def test_connect_admin_is_quiet_logs_no_warning_while_no_broker_answers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reachability, "AdminClient", Unreachable)
+    monkeypatch.setattr(reachability, "REPORTED_S", 0)
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1", connect_timeout_s=0.1)
+    for is_quiet, warnings in ((True, 0), (False, 1)):
+        with pytest.raises(UnreachableError):
+            connect_admin(kafka, is_quiet=is_quiet)
+        assert sum(record.levelname == "WARNING" for record in caplog.records) == warnings
 
 
 class Unreachable:

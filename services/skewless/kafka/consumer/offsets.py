@@ -73,11 +73,14 @@ def offset_consumer(kafka: KafkaSettings, group: str, isolation_level: str = "re
 
 
 class OffsetReader:
-    """Reads offsets from the broker. Raises UnreachableError if no broker answers within `kafka.connect_timeout_s`."""
+    """Reads offsets from the broker. Raises UnreachableError if no broker answers within `kafka.connect_timeout_s`.
 
-    def __init__(self, kafka: KafkaSettings) -> None:
+    With `is_quiet`, no warning is logged while it waits for one.
+    """
+
+    def __init__(self, kafka: KafkaSettings, *, is_quiet: bool = False) -> None:
         self.kafka = kafka
-        self._client = connect_admin(kafka)
+        self._client = connect_admin(kafka, is_quiet=is_quiet)
 
     def ranges(self, topic: str) -> OffsetRanges:
         """Return the first offset of every partition, and the offset after its last committed record."""
