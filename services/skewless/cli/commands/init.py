@@ -80,9 +80,11 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.inspection.pipeline_file import (
         choices_of,
         event_time_of,
+        format_warning,
         invalid_warning,
         late_warning,
         pipeline_file,
+        refusals,
         unread_time_warning,
         usable_keys,
     )
@@ -98,6 +100,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     with report_progress("reading", sample.records, time.monotonic()) as progress:
         report = inspect_topic(kafka, source, sample, key, registry=registry, on_progress=progress)
     if not usable_keys(report):
+        if reasons := refusals(report):
+            raise CheckFailedError(f"topic {source}: no record of the sample can be read: {'; '.join(reasons)}")
         advice = report["format"]["advice"] or "docs/how-to/read-any-topic.md shows how to read other formats"
         raise CheckFailedError(
             f"topic {source}: no field can be the key; its records are {report['format']['description']}; {advice}"
@@ -127,6 +131,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     if others := ", ".join(map(field_label, report["other_times"])):
         click.echo(f"other times in the records, for splitter.time: {others}")
     for line in (
+        *format_warning(report),
         *unread_time_warning(report),
         *invalid_warning(choices.key),
         *late_warning(report, choices.lateness_s),

@@ -102,7 +102,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, connections: Mapp
         *([f"# Other times: {', '.join(map(_shown, report['other_times']))}."] if report["other_times"] else []),
         *_ahead_comments(time["last_ms"], now_ms),
         *_other_unit_comments(report),
-        *_lateness_comments(time, choices.lateness_s),
+        *_lateness_comments(report, choices.lateness_s),
         _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
         "",
         *_grouping_comments(report, choices.key),
@@ -202,7 +202,9 @@ def _retention_days(report: Mapping[str, Any], now_ms: int) -> int | None:
         return None
     time = event_time_of(report)
     span_ms = (time["last_ms"] - time["early_ms"]) * max(1, report["retained_offsets"] / report["records"])
-    oldest_s = (now_ms - min(time["last_ms"] - span_ms, report["oldest_ms"])) / 1000
+    # Times in another unit are invalid, and have no results.
+    oldest_ms = time["early_ms"] if _has_other_unit(report) else report["oldest_ms"]
+    oldest_s = (now_ms - min(time["last_ms"] - span_ms, oldest_ms)) / 1000
     return next((days for days in RETENTION_DAYS if days * DAY_S >= 2 * oldest_s), None)
 
 
@@ -217,14 +219,15 @@ def _lateness_s(report: Mapping[str, Any]) -> float:
     return next((readable for readable in READABLE_LATENESS_S if readable >= needed), math.ceil(needed / DAY_S) * DAY_S)
 
 
-def _lateness_comments(time: Mapping[str, Any], lateness_s: float) -> list[str]:
+def _lateness_comments(report: Mapping[str, Any], lateness_s: float) -> list[str]:
     """Return the reason for an allowed lateness, and what it costs."""
+    time = event_time_of(report)
     disorder = "The records of each partition are in the order of their times."
     if time["max_disorder_ms"]:
         seconds = f"{time['max_disorder_ms'] / 1000:,.10g}"
         disorder = f"A record is up to {seconds} s older than the newest one before it in its partition."
     lines = [f"# {disorder}"]
-    if share := _late_share(time, lateness_s):
+    if not _has_other_unit(report) and (share := _late_share(time, lateness_s)):
         lines.append(f"# At most {share:.2%} of the records are older by more than the allowed lateness. They are late")
         lines.append("# if their window has closed.")
     lines.append(
@@ -241,7 +244,12 @@ def _late_share(time: Mapping[str, Any], lateness_s: float) -> float:
 
 
 def late_warning(report: Mapping[str, Any], lateness_s: float) -> list[str]:
-    """Return a warning if more records than usual may be late; empty otherwise."""
+    """Return a warning if more records than usual may be late, or have times in another unit; empty otherwise."""
+    if _has_other_unit(report):
+        return [
+            "WARNING: some of these times are before 1990, so they are probably in another unit. Such records are not",
+            "  counted. They go to dead-letters, because of splitter.time.earliest",
+        ]
     share = _late_share(event_time_of(report), lateness_s)
     if share <= TOLERATED_SHARE:
         return []
@@ -287,6 +295,20 @@ def _reasons(found: Mapping[str, Any]) -> list[str]:
         f"  {_shown(each['reason'])} ({each['records']:,}){f': {remedy}' if remedy else ''}"
         for each, remedy in zip(found["invalid"], remedies, strict=True)
     ]
+
+
+def refusals(report: Mapping[str, Any]) -> list[str]:
+    """Return why no record can be read with the first candidate; empty if there is none, or some can be read."""
+    return [line.strip() for key in report["keys"][:1] if not key["tuples"] for line in _reasons(key)]
+
+
+def format_warning(report: Mapping[str, Any]) -> list[str]:
+    """Return warnings of records in another format, and of fields that no setting can name; empty without any."""
+    found, lines = report["format"], []
+    if found["kinds"]:
+        shares = ", ".join(f"{share:.2%} {kind}" for kind, share in found["kinds"].items())
+        lines.append(f"WARNING: not all records have one format: {shares}. The pipeline reads all as one")
+    return [*lines, *([f"note: {found['advice']}"] if found["advice"] else [])]
 
 
 def unread_time_warning(report: Mapping[str, Any]) -> list[str]:

@@ -121,8 +121,8 @@ def plan(
         on_progress(time.monotonic(), tuples)
     if not tuples and bad:
         raise CheckFailedError(
-            f"none of {bad:,} records can be read: check splitter; without a pipeline file, records need a key in "
-            "UTF-8 (`skewless init` writes a file)"
+            f"none of {bad:,} records can be read: check splitter and event_time.max_ahead_s (`skewless inspect` "
+            "prints the reasons); without a pipeline file, records need a key in UTF-8 (`skewless init` writes a file)"
         )
     if not tuples:
         raise CheckFailedError(

@@ -14,7 +14,15 @@ from skewless.config.loader import load
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.inspector import Inspector
-from skewless.lab.inspection.pipeline_file import choices_of, late_warning, pipeline_file, pipeline_name, usable_keys
+from skewless.lab.inspection.pipeline_file import (
+    choices_of,
+    format_warning,
+    late_warning,
+    pipeline_file,
+    pipeline_name,
+    refusals,
+    usable_keys,
+)
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
 from skewless.testing.run import outcome_of
@@ -74,8 +82,30 @@ def test_pipeline_file_few_times_in_another_unit_are_invalid_and_not_of_1970(tmp
     assert "before 1990 if their unit is ms. They are probably in another unit." in text
     outcome, _ = outcome_of(settings_of(text, tmp_path), records, NOW_MS)
     assert (len(outcome.invalid), sum(result.count for result in outcome.results)) == (6, 194)
+    warning = late_warning(report, choices_of(report).lateness_s)
+    assert warning[0].startswith("WARNING: some of these times are before 1990")
+    assert "are late" not in text
+    assert settings_of(text, tmp_path).topics.results_retention_s is not None
     usual = report_of(clicks())
     assert "1990" not in pipeline_file(usual, choices_of(usual), {}, NOW_MS)
+
+
+def test_refusals_of_records_over_the_limit_name_it() -> None:
+    records = [json.dumps({"user": f"u{i % 9}", "pad": "x" * 300_000}).encode() for i in range(20)]
+    assert refusals(report_of([*records])) == [
+        "longer than 262144 bytes (20): to read longer records, raise splitter.limits.record_bytes"
+    ]
+    assert refusals(report_of(clicks())) == []
+
+
+def test_format_warning_names_records_of_another_format_and_fields_without_a_path() -> None:
+    mixed = [*clicks(), *[f"u{i % 9},{START_MS}".encode() for i in range(100)]]
+    assert format_warning(report_of(mixed)) == [
+        "WARNING: not all records have one format: 66.67% JSON, 33.33% text. The pipeline reads all as one"
+    ]
+    dotted = report_of([json.dumps({"user.name": f"u{i % 9}", "a": "c"}).encode() for i in range(100)])
+    assert format_warning(dotted)[0].startswith("note: no setting can name the field 'user.name': a function in")
+    assert format_warning(report_of(clicks())) == []
 
 
 def test_pipeline_file_of_times_ahead_of_the_clock_warns() -> None:
@@ -141,17 +171,25 @@ def test_pipeline_file_lateness_is_readable_and_covers_the_disorder(
     assert comment in text
 
 
-def test_pipeline_file_few_times_by_mistake_change_neither_lateness_nor_windows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("time_ms", "warning"),
+    [
+        (1_300_000_000_000, "WARNING: 0.20% of these records are more than 10 s old"),
+        (0, "WARNING: some of these times are before 1990"),
+    ],
+)
+def test_pipeline_file_few_times_by_mistake_change_neither_lateness_nor_windows(
+    time_ms: int, warning: str, tmp_path: Path
+) -> None:
     values: list[bytes | None] = [
-        json.dumps({"u": f"u{i % 9}", "ts": 0 if i % 500 == 9 else START_MS + 1000 * i}).encode() for i in range(2_000)
+        json.dumps({"u": f"u{i % 9}", "ts": time_ms if i % 500 == 9 else START_MS + 1000 * i}).encode()
+        for i in range(2_000)
     ]
     report = report_of(values)
     choices = choices_of(report)
     settings = settings_of(pipeline_file(report, choices, {"kafka": KAFKA}, NOW_MS), tmp_path)
     assert (settings.event_time.allowed_lateness_s, settings.aggregator.window_s) == (10, 60)
-    assert late_warning(report, choices.lateness_s)[0].startswith(
-        "WARNING: 0.20% of these records are more than 10 s old"
-    )
+    assert late_warning(report, choices.lateness_s)[0].startswith(warning)
     assert late_warning(report_of(clicks()), 10) == []
 
 
