@@ -1,3 +1,3 @@
 """Version of the package."""
 
-VERSION = "0.6.4"
+VERSION = "0.6.5-dev"
